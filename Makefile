@@ -1,0 +1,40 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each does all its own set-up.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test check bench format lock clean
+
+demo: $(STAMP)  ## two real clusters, mirrored live, compared record by record
+	$(BIN)/heliograph demo
+
+test: check $(STAMP)  ## everything CI runs
+	$(BIN)/pytest -q tests --ignore=tests/unit --ignore=tests/property --ignore=tests/house
+
+check: $(STAMP)  ## the fast half: format, lint, types, layers, unit tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest -q tests/unit tests/property tests/house
+
+bench: $(STAMP)  ## against MirrorMaker 2, in one run
+	$(BIN)/heliograph bench
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "heliograph needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0])'
+	@test -d .venv || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+lock:  ## pin what pyproject.toml asks for, with hashes and without naming a package host
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --extra dev -o requirements.lock pyproject.toml
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

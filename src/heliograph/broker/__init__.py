@@ -1,0 +1,1 @@
+"""Sockets: connections, metadata, fetch, append, admin. Runs on driver and executors."""

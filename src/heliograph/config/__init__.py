@@ -1,0 +1,1 @@
+"""The configuration: schema, loading, MirrorMaker 2 properties, secrets. Runs on the driver."""

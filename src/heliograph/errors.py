@@ -1,0 +1,96 @@
+"""Everything that can go wrong, in one place. Runs anywhere; every class pickles.
+
+MirrorError
+├── ConfigError            the operator must change something
+├── WireError              bytes that break the protocol
+│   └── CorruptBatch       fails its CRC or contradicts its lengths              retriable
+├── BrokerError            a broker answered with an error, or did not answer
+│   ├── BrokerUnreachable  no connection, no answer in time                      retriable
+│   ├── LeaderMoved        refresh metadata first                                retriable
+│   ├── NotAuthorised      the operator must change something
+│   └── OffsetGone         the source deleted what was next; data is lost
+├── LinkError              driver and slot disagree, or do not know each other
+├── LocalClusterError      a cluster on this machine did not start
+├── EngineError            Spark cannot run here, or lost what it was given
+└── InvariantError         our own bug; the lane stops
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MirrorError(Exception):
+    retriable: ClassVar[bool] = False
+
+
+class ConfigError(MirrorError):
+    """Every problem found at once; `problems` are sentences that start with their place."""
+
+    def __init__(self, source: str, problems: tuple[str, ...]) -> None:
+        super().__init__(source, problems)
+        self.source, self.problems = source, problems
+
+    def __str__(self) -> str:
+        count = len(self.problems)
+        head = f"{self.source}: {count} problem{'' if count == 1 else 's'}"
+        return "\n".join([head, *(f"  {problem}" for problem in self.problems)])
+
+
+class WireError(MirrorError):
+    """Bytes that break the protocol."""
+
+
+class CorruptBatch(WireError):
+    """Fetching again may help, guessing will not."""
+
+    retriable = True
+
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(offset, why)
+        self.offset, self.why = offset, why
+
+    def __str__(self) -> str:
+        return f"offset {self.offset}: {self.why}"
+
+
+class BrokerError(MirrorError):
+    """A broker answered with an error, or did not answer."""
+
+
+class BrokerUnreachable(BrokerError):
+    retriable = True
+
+
+class LeaderMoved(BrokerError):
+    retriable = True
+
+
+class NotAuthorised(BrokerError):
+    """Credentials refused or a permission missing."""
+
+
+class OffsetGone(BrokerError):
+    def __init__(self, partition: str, wanted: int, earliest: int) -> None:
+        super().__init__(partition, wanted, earliest)
+        self.partition, self.wanted, self.earliest = partition, wanted, earliest
+
+    def __str__(self) -> str:
+        lost = self.earliest - self.wanted
+        return f"{self.partition}: offset {self.wanted} is gone, {lost} offsets cannot be mirrored"
+
+
+class LinkError(MirrorError):
+    """Driver and slot disagree, or do not know each other."""
+
+
+class LocalClusterError(MirrorError):
+    """A cluster on this machine did not start; the message carries the broker's own last lines."""
+
+
+class EngineError(MirrorError):
+    """Spark cannot run here, or lost what it was given."""
+
+
+class InvariantError(MirrorError):
+    """Our own bug."""

@@ -1,0 +1,1 @@
+"""What the target remembers: heads, runs and losses of each lane. Runs anywhere."""

@@ -1,0 +1,1 @@
+"""Real Kafka clusters on this machine, and the demo. Runs on the driver."""

@@ -1,0 +1,189 @@
+"""The values everything else speaks in: clusters, flows, lanes, their states and progress. Runs anywhere.
+
+Everything here is frozen and crosses the link between driver and slot as JSON (see `spark.link`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, NewType
+
+from heliograph.errors import InvariantError
+
+ClusterAlias = NewType("ClusterAlias", str)
+TopicName = NewType("TopicName", str)
+TopicId = NewType("TopicId", str)
+"""A topic's UUID in the usual 8-4-4-4-12 spelling; tells a recreated topic from the one it replaced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class TopicPartition:
+    topic: TopicName
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class FlowId:
+    source: ClusterAlias
+    target: ClusterAlias
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LaneId:
+    """A lane is named by its flow and its source partition."""
+
+    flow: FlowId
+    source: TopicPartition
+
+    def __str__(self) -> str:
+        return f"{self.flow}/{self.source}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """`[start, end)`: `end` is the first offset outside."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise InvariantError(f"not a range: [{self.start}, {self.end})")
+
+    @property
+    def count(self) -> int:
+        return self.end - self.start
+
+
+class StartAt(StrEnum):
+    """Where a lane without history begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class Offsets(StrEnum):
+    MAPPED = "mapped"
+    PRESERVE = "preserve"
+
+
+class OnExisting(StrEnum):
+    """What a new lane does with a target partition that already holds records."""
+
+    APPEND = "append"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """What a slot needs to know to carry a lane; where to resume comes from the target, not from here."""
+
+    id: LaneId
+    target: TopicPartition
+    source_topic_id: TopicId | None
+    start_at: StartAt = StartAt.EARLIEST
+    offsets: Offsets = Offsets.MAPPED
+    on_existing: OnExisting = OnExisting.APPEND
+    read_committed: bool = True
+    paused: bool = False
+
+
+class StallReason(StrEnum):
+    CORRUPT_BATCH = "corrupt batch"
+    REFUSED_BY_TARGET = "refused by target"
+    NOT_AUTHORISED = "not authorised"
+    RETENTION_OVERRUN = "retention overrun"
+    TOPIC_RECREATED = "topic recreated"
+    LOG_TRUNCATED = "log truncated"
+    TARGET_NOT_EMPTY = "target not empty"
+    UNEXPLAINED_LOG = "unexplained log"
+    SOURCE_UNREACHABLE = "source unreachable"
+    TARGET_UNREACHABLE = "target unreachable"
+    BUG = "bug"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starting:
+    """Finding out where to resume; lasts as long as the clusters need to answer."""
+
+    kind: Literal["starting"] = "starting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    kind: Literal["copying"] = "copying"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Everything the source lets us read has been acknowledged by the target."""
+
+    kind: Literal["idle"] = "idle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    kind: Literal["paused"] = "paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalled:
+    reason: StallReason
+    detail: str
+    since_ms: int
+    retrying: bool = False
+    """Whether the slot goes on trying by itself; otherwise somebody must change something."""
+    lost: OffsetRange | None = None
+    """Source offsets that are gone, where the reason is retention."""
+    kind: Literal["stalled"] = "stalled"
+
+
+LaneState = Starting | Copying | Idle | Paused | Stalled
+
+LATENCY_BUCKETS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
+"""Upper bounds; one more bucket holds what is above the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneProgress:
+    """How far a lane has come, as its slot last saw it. Counters run since the slot took the lane."""
+
+    lane: LaneId
+    state: LaneState
+    position: int
+    """Records of the lane acknowledged by the target since the lane began."""
+    source_next_offset: int
+    source_end_offset: int
+    """First offset the source would not give us: last stable offset, or high watermark if uncommitted is read."""
+    source_start_offset: int
+    target_next_offset: int
+    records: int = 0
+    bytes: int = 0
+    last_timestamp_ms: int = -1
+    """Newest record timestamp acknowledged; -1 before the first."""
+    behind_since_ms: int = -1
+    """Timestamp of the oldest record known to wait; -1 when none waits."""
+    foreign_records: int = 0
+    """Records in the target partition, since the lane began, that this flow did not write."""
+    identical: bool = False
+    """Whether source and target offsets are equal for everything mirrored so far."""
+    latency_counts: tuple[int, ...] = field(default=())
+    """Batches per bucket of `LATENCY_BUCKETS_MS`, append time minus newest record timestamp, live tail only."""
+
+    @property
+    def lag_records(self) -> int:
+        return max(0, self.source_end_offset - self.source_next_offset)
+
+
+def badge(state: LaneState) -> str:
+    """One word for tables and logs; the reason with it where the lane cannot go on."""
+    if isinstance(state, Stalled):
+        return f"stalled: {state.reason.value}"
+    return state.kind

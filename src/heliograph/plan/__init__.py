@@ -1,0 +1,1 @@
+"""Pure decisions: topics, naming, provisioning, assignment. Runs on the driver."""

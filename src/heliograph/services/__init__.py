@@ -1,0 +1,1 @@
+"""Slow loops of the driver: provisioning and steering."""

@@ -1,0 +1,1 @@
+"""Carries lanes inside a slot: fetch, lay out, append, settle. Runs on executors."""

@@ -1,0 +1,1 @@
+"""Bytes only: batch headers, records, hot frames. Pure functions; runs anywhere."""
