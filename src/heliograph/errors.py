@@ -11,6 +11,7 @@ MirrorError
 │   └── OffsetGone         the source deleted what was next; data is lost
 ├── LinkError              driver and slot disagree, or do not know each other
 ├── LocalClusterError      a cluster on this machine did not start
+├── BenchError             a system under measurement did not do its work
 ├── EngineError            Spark cannot run here, or lost what it was given
 └── InvariantError         our own bug; the lane stops
 """
@@ -86,6 +87,10 @@ class LinkError(MirrorError):
 
 class LocalClusterError(MirrorError):
     """A cluster on this machine did not start; the message carries the broker's own last lines."""
+
+
+class BenchError(MirrorError):
+    """A system under measurement did not do its work; the message carries its last lines."""
 
 
 class EngineError(MirrorError):

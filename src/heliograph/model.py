@@ -1,4 +1,5 @@
-"""The values everything else speaks in: clusters, flows, lanes, their states and progress. Runs anywhere.
+"""The values everything else speaks in: clusters, flows, lanes, their states and progress. Runs
+anywhere.
 
 Everything here is frozen and crosses the link between driver and slot as JSON (see `spark.link`).
 """
@@ -14,7 +15,9 @@ from heliograph.errors import InvariantError
 ClusterAlias = NewType("ClusterAlias", str)
 TopicName = NewType("TopicName", str)
 TopicId = NewType("TopicId", str)
-"""A topic's UUID in the usual 8-4-4-4-12 spelling; tells a recreated topic from the one it replaced."""
+"""A topic's UUID in the usual 8-4-4-4-12 spelling; tells a recreated topic from the one it
+replaced."""
+SlotId = NewType("SlotId", int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -83,7 +86,8 @@ class OnExisting(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """What a slot needs to know to carry a lane; where to resume comes from the target, not from here."""
+    """What a slot needs to know to carry a lane; where to resume comes from the target, not from
+    here."""
 
     id: LaneId
     target: TopicPartition
@@ -103,6 +107,7 @@ class StallReason(StrEnum):
     TOPIC_RECREATED = "topic recreated"
     LOG_TRUNCATED = "log truncated"
     TARGET_NOT_EMPTY = "target not empty"
+    TARGET_RECREATED = "target recreated"
     UNEXPLAINED_LOG = "unexplained log"
     SOURCE_UNREACHABLE = "source unreachable"
     TARGET_UNREACHABLE = "target unreachable"
@@ -153,7 +158,8 @@ LATENCY_BUCKETS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneProgress:
-    """How far a lane has come, as its slot last saw it. Counters run since the slot took the lane."""
+    """How far a lane has come, as its slot last saw it. Counters run since the slot took the lane.
+    How far a lane has come, as its slot last saw it. Counters run since the slot took the lane."""
 
     lane: LaneId
     state: LaneState
@@ -161,7 +167,8 @@ class LaneProgress:
     """Records of the lane acknowledged by the target since the lane began."""
     source_next_offset: int
     source_end_offset: int
-    """First offset the source would not give us: last stable offset, or high watermark if uncommitted is read."""
+    """First offset the source would not give us: last stable offset, or high watermark if
+    uncommitted is read."""
     source_start_offset: int
     target_next_offset: int
     records: int = 0
@@ -175,7 +182,8 @@ class LaneProgress:
     identical: bool = False
     """Whether source and target offsets are equal for everything mirrored so far."""
     latency_counts: tuple[int, ...] = field(default=())
-    """Batches per bucket of `LATENCY_BUCKETS_MS`, append time minus newest record timestamp, live tail only."""
+    """Batches per bucket of `LATENCY_BUCKETS_MS`, append time minus newest record timestamp, live
+    tail only."""
 
     @property
     def lag_records(self) -> int:

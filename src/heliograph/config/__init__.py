@@ -1,1 +1,1 @@
-"""The configuration: schema, loading, MirrorMaker 2 properties, secrets. Runs on the driver."""
+"""The model, and `mm2.properties` translated into it. Loaded on the driver, read anywhere."""

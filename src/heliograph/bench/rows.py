@@ -1,0 +1,176 @@
+"""What is measured: the rows of the table, their sizes and their goals. Pure; runs anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum, StrEnum
+from typing import Final
+
+
+class System(StrEnum):
+    HELIOGRAPH = "heliograph"
+    MM2_DEFAULT = "mm2_default"
+    MM2_TUNED = "mm2_tuned"
+    FLOOR = "floor"
+
+
+class Codec(IntEnum):
+    """Numbers of the v2 batch attributes."""
+
+    NONE = 0
+    LZ4 = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """Heliograph is to reach `factor` times what `against` reaches."""
+
+    against: System
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRow:
+    """A full topic copied to an empty one, as fast as it goes."""
+
+    name: str
+    records: int
+    record_bytes: int
+    """Key and value together, before compression."""
+    batch_bytes: int
+    """Upper bound of a batch before compression, as a producer's `batch.size`."""
+    partitions: int = 4
+    codec: Codec = Codec.NONE
+    systems: tuple[System, ...]
+    goals: tuple[Goal, ...]
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.records * self.record_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyRow:
+    """Records at a steady pace, timed from the producer's send to the target's consumer."""
+
+    name: str
+    records_per_s: int = 1_000
+    record_bytes: int = 100
+    partitions: int = 4
+    warmup_s: float = 15.0
+    seconds: float = 60.0
+    systems: tuple[System, ...] = (System.HELIOGRAPH, System.MM2_DEFAULT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsRow:
+    """Many partitions on one mirror: at rest, then under a steady load."""
+
+    name: str
+    partitions: int = 1_000
+    idle_s: float = 30.0
+    busy_s: float = 30.0
+    bytes_per_s: int = 50_000_000
+    record_bytes: int = 1_024
+    batch_bytes: int = 16_384
+    systems: tuple[System, ...] = (System.HELIOGRAPH, System.MM2_DEFAULT)
+
+
+Row = CopyRow | LatencyRow | PartitionsRow
+
+_H, _D, _T, _F = System.HELIOGRAPH, System.MM2_DEFAULT, System.MM2_TUNED, System.FLOOR
+
+ROWS: Final[tuple[Row, ...]] = (
+    CopyRow(
+        name="plain_16k",
+        records=5_000_000,
+        record_bytes=100,
+        batch_bytes=16_384,
+        systems=(_H, _D, _T, _F),
+        goals=(
+            Goal(against=_D, factor=8.0),
+            Goal(against=_T, factor=4.0),
+            Goal(against=_F, factor=0.85),
+        ),
+    ),
+    CopyRow(
+        name="lz4_64k",
+        records=5_000_000,
+        record_bytes=100,
+        batch_bytes=65_536,
+        codec=Codec.LZ4,
+        systems=(_H, _T, _F),
+        goals=(Goal(against=_T, factor=6.0), Goal(against=_F, factor=0.85)),
+    ),
+    CopyRow(
+        name="one_kb",
+        records=1_000_000,
+        record_bytes=1_024,
+        batch_bytes=16_384,
+        systems=(_H, _T, _F),
+        goals=(Goal(against=_T, factor=4.0),),
+    ),
+    CopyRow(
+        name="one_record",
+        records=300_000,
+        record_bytes=100,
+        batch_bytes=1,
+        systems=(_H, _D),
+        goals=(Goal(against=_D, factor=3.0),),
+    ),
+    LatencyRow(name="latency"),
+    PartitionsRow(name="partitions_1000"),
+)
+
+QUICK_ROW: Final = "plain_16k"
+
+CPU_GOAL_FACTOR: Final = 0.1
+"""CPU seconds per GB, Heliograph's as a share of MirrorMaker 2's."""
+LATENCY_P50_GOAL_FACTOR: Final = 1 / 3
+LATENCY_P99_GOAL_FACTOR: Final = 1.0
+LAG_GOAL_S: Final = 1.0
+
+_RECORDS_MIN: Final = 400
+_PARTITIONS_MIN: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Shrinks every row alike, so that a smoke run walks the same path as a real one."""
+
+    factor: float = 1.0
+
+    def row(self, row: Row) -> Row:
+        if self.factor == 1.0:
+            return row
+        if isinstance(row, CopyRow):
+            records = max(_RECORDS_MIN, int(row.records * self.factor))
+            return replace(row, records=records - records % row.partitions)
+        if isinstance(row, LatencyRow):
+            return replace(
+                row,
+                warmup_s=max(1.0, row.warmup_s * self.factor),
+                seconds=max(3.0, row.seconds * self.factor),
+            )
+        return replace(
+            row,
+            partitions=max(_PARTITIONS_MIN, int(row.partitions * self.factor)),
+            idle_s=max(2.0, row.idle_s * self.factor),
+            busy_s=max(3.0, row.busy_s * self.factor),
+            bytes_per_s=max(1_000_000, int(row.bytes_per_s * self.factor)),
+        )
+
+
+def choose_rows(names: tuple[str, ...], factor: float) -> tuple[Row, ...]:
+    """The rows asked for in the table's order; all of them where none is named."""
+    known = {row.name for row in ROWS}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"no such row: {', '.join(unknown)}; rows are {', '.join(sorted(known))}")
+    scale = Scale(factor=factor)
+    return tuple(scale.row(row) for row in ROWS if not names or row.name in names)
+
+
+def run_order(systems: tuple[System, ...], round_index: int) -> tuple[System, ...]:
+    """Back and forth, so that no system always runs after the same other one."""
+    return systems if round_index % 2 == 0 else systems[::-1]

@@ -1,0 +1,257 @@
+"""A cluster as a slot sees it: who leads which partition, and a connection to each leader.
+
+Runs on driver and executors, in one event loop. Leader moves, broker restarts and timeouts are
+ordinary here:
+whoever gets `LeaderMoved` or `BrokerUnreachable` refreshes and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kio.schema.describe_producers.v0 import request as producers_request
+from kio.schema.describe_producers.v0 import response as producers_response
+from kio.schema.init_producer_id.v4 import request as init_request
+from kio.schema.init_producer_id.v4 import response as init_response
+from kio.schema.list_offsets.v7 import request as offsets_request
+from kio.schema.list_offsets.v7 import response as offsets_response
+from kio.schema.metadata.v12 import request as metadata_request
+from kio.schema.metadata.v12 import response as metadata_response
+
+from heliograph.broker.codes import NONE, broker_error
+from heliograph.broker.connection import Connection, open_connection
+from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
+from heliograph.model import ClusterAlias, TopicId, TopicName, TopicPartition
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_RETRY_PAUSE_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    broker: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    id: TopicId
+    leaders: Mapping[int, Leader]
+    """By partition; a partition without a leader is missing."""
+    partition_count: int
+
+
+class Cluster:
+    """Metadata and connections of one cluster. Owned by one event loop; `close` ends every
+    connection."""
+
+    def __init__(
+        self, alias: ClusterAlias, bootstrap: Iterable[str], settings: dict[str, Any]
+    ) -> None:
+        self.alias = alias
+        self._bootstrap = tuple(bootstrap)
+        self._settings = settings
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._topics: dict[TopicName, Topic] = {}
+        self._connections: dict[tuple[int, str], Connection] = {}
+        self._locks: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._controller = -1
+
+    def leader(self, partition: TopicPartition) -> Leader | None:
+        topic = self._topics.get(partition.topic)
+        return None if topic is None else topic.leaders.get(partition.partition)
+
+    def topic(self, name: TopicName) -> Topic | None:
+        return self._topics.get(name)
+
+    async def refresh(self, names: Iterable[TopicName]) -> None:
+        """Learn leaders and topic ids anew; a topic that is gone is forgotten."""
+        wanted = tuple(sorted(set(names)))
+        message = metadata_request.MetadataRequest(
+            topics=tuple(
+                metadata_request.MetadataRequestTopic(topic_id=None, name=name)  # type: ignore[arg-type]
+                for name in wanted
+            ),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        answer = await self._ask_any(message, metadata_response.MetadataResponse)
+        self._brokers = {int(b.node_id): (b.host, int(b.port)) for b in answer.brokers}
+        self._controller = int(answer.controller_id)
+        for name in wanted:
+            self._topics.pop(name, None)
+        for row in answer.topics:
+            if row.error_code != NONE or row.name is None:
+                continue
+            self._topics[TopicName(row.name)] = Topic(
+                id=TopicId(str(row.topic_id)),
+                leaders={
+                    int(p.partition_index): Leader(
+                        broker=int(p.leader_id), epoch=int(p.leader_epoch)
+                    )
+                    for p in row.partitions
+                    if int(p.leader_id) >= 0
+                },
+                partition_count=len(row.partitions),
+            )
+
+    async def connection(self, broker: int, purpose: str) -> Connection:
+        """The connection to `broker` kept for `purpose`, opened when needed."""
+        key = (broker, purpose)
+        async with self._locks[key]:
+            found = self._connections.get(key)
+            if found is not None and not found.closed:
+                return found
+            address = self._brokers.get(broker)
+            if address is None:
+                raise LeaderMoved(f"cluster {self.alias}: broker {broker} is not known")
+            opened = await open_connection(*address, self._settings, cluster=self.alias)
+            self._connections[key] = opened
+            return opened
+
+    async def list_offsets(
+        self, partitions: Iterable[TopicPartition], at: int, *, read_committed: bool = False
+    ) -> dict[TopicPartition, int | BrokerError]:
+        """Offsets at `EARLIEST`, `LATEST` or a time in ms; what failed is an error value, not an
+        exception."""
+
+        def message(rows: Mapping[TopicName, list[int]]) -> Any:
+            return offsets_request.ListOffsetsRequest(
+                replica_id=-1,  # type: ignore[arg-type]
+                isolation_level=int(read_committed),  # type: ignore[arg-type]
+                topics=tuple(
+                    offsets_request.ListOffsetsTopic(
+                        name=name,  # type: ignore[arg-type]
+                        partitions=tuple(
+                            offsets_request.ListOffsetsPartition(
+                                partition_index=index,  # type: ignore[arg-type]
+                                timestamp=at,  # type: ignore[arg-type]
+                            )
+                            for index in indexes
+                        ),
+                    )
+                    for name, indexes in rows.items()
+                ),
+            )
+
+        return await self._ask_leaders(
+            partitions, message, offsets_response.ListOffsetsResponse, lambda row: int(row.offset)
+        )
+
+    async def last_sequences(
+        self, partitions: Iterable[TopicPartition], producer_id: int
+    ) -> dict[TopicPartition, int | BrokerError]:
+        """The last sequence the leader has of `producer_id`; -1 where it remembers none."""
+
+        def message(rows: Mapping[TopicName, list[int]]) -> Any:
+            return producers_request.DescribeProducersRequest(
+                topics=tuple(
+                    producers_request.TopicRequest(
+                        name=name,  # type: ignore[arg-type]
+                        partition_indexes=tuple(indexes),  # type: ignore[arg-type]
+                    )
+                    for name, indexes in rows.items()
+                )
+            )
+
+        def sequence(row: Any) -> int:
+            found = [p.last_sequence for p in row.active_producers if p.producer_id == producer_id]
+            return int(found[0]) if found else -1
+
+        return await self._ask_leaders(
+            partitions, message, producers_response.DescribeProducersResponse, sequence
+        )
+
+    async def new_producer_id(self, attempts: int = 50) -> tuple[int, int]:
+        """A producer id nobody else has, and its epoch."""
+        message = init_request.InitProducerIdRequest(
+            transactional_id=None,
+            transaction_timeout=datetime.timedelta(milliseconds=60_000),  # type: ignore[arg-type]
+        )
+        for _ in range(attempts):
+            answer = await self._ask_any(message, init_response.InitProducerIdResponse)
+            if answer.error_code == NONE:
+                return int(answer.producer_id), int(answer.producer_epoch)
+            error = broker_error(f"cluster {self.alias}: producer id", int(answer.error_code))
+            if not error.retriable:
+                raise error
+            # A fresh cluster answers COORDINATOR_LOAD_IN_PROGRESS until it has settled.
+            await asyncio.sleep(_RETRY_PAUSE_S)
+        raise BrokerUnreachable(f"cluster {self.alias}: no producer id after {attempts} tries")
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def _ask_any(self, message: Any, answer_type: type[Any]) -> Any:
+        """Ask whichever broker answers first in turn: known ones, then the bootstrap list."""
+        problems: list[str] = []
+        for broker in list(self._brokers):
+            try:
+                connection = await self.connection(broker, "control")
+                return await connection.call(message, answer_type)
+            except BrokerUnreachable as exc:
+                problems.append(str(exc))
+        for server in self._bootstrap:
+            host, _, port = server.rpartition(":")
+            try:
+                connection = await open_connection(
+                    host.strip("[]"), int(port), self._settings, cluster=self.alias
+                )
+            except BrokerUnreachable as exc:
+                problems.append(str(exc))
+                continue
+            try:
+                return await connection.call(message, answer_type)
+            except BrokerUnreachable as exc:
+                problems.append(str(exc))
+            finally:
+                connection.close()
+        raise BrokerUnreachable(f"cluster {self.alias}: no broker answers: {problems[-1]}")
+
+    async def _ask_leaders(
+        self, partitions: Iterable[TopicPartition], message: Any, answer_type: type[Any], value: Any
+    ) -> dict[TopicPartition, int | BrokerError]:
+        """One request to each leader for all of its partitions."""
+        found: dict[TopicPartition, int | BrokerError] = {}
+        by_broker: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        for partition in partitions:
+            leader = self.leader(partition)
+            if leader is None:
+                found[partition] = LeaderMoved(
+                    f"cluster {self.alias}: {partition} has no leader now"
+                )
+            else:
+                by_broker[leader.broker].append(partition)
+
+        async def ask(broker: int, asked: list[TopicPartition]) -> None:
+            rows: defaultdict[TopicName, list[int]] = defaultdict(list)
+            for partition in asked:
+                rows[partition.topic].append(partition.partition)
+            try:
+                connection = await self.connection(broker, "control")
+                answer = await connection.call(message(rows), answer_type)
+            except BrokerError as exc:
+                found.update(dict.fromkeys(asked, exc))
+                return
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    partition = TopicPartition(
+                        topic=TopicName(topic.name), partition=int(row.partition_index)
+                    )
+                    where = f"cluster {self.alias}: {partition}"
+                    found[partition] = (
+                        value(row)
+                        if row.error_code == NONE
+                        else broker_error(where, int(row.error_code))
+                    )
+
+        await asyncio.gather(*(ask(broker, asked) for broker, asked in by_broker.items()))
+        return found

@@ -1,0 +1,236 @@
+"""One authenticated connection to one broker, carrying bare frames. Runs on driver and executors.
+
+aiokafka opens the connection and does TLS and SASL; then its transport is taken over by a protocol
+that
+reads each answer into one buffer of its own. Its stream reader and message classes cost four times
+the
+CPU of bare frames (DESIGN.md section 2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
+from kio.serial import entity_reader, entity_writer
+
+from heliograph.errors import BrokerUnreachable, NotAuthorised, WireError
+
+FRAME_BYTES_MAX: Final = 512 * 1024 * 1024
+CLIENT_ID: Final = "heliograph"
+# What leaves a handful of large requests in the kernel's hands without asyncio copying a long tail
+# again for every partial send.
+WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
+
+_LENGTH: Final = struct.Struct(">i")
+_REQUEST_HEADER: Final = struct.Struct(">hhi")
+_CLIENT_ID_FIELD: Final = struct.pack(">h", len(CLIENT_ID)) + CLIENT_ID.encode()
+
+Answer = memoryview | BaseException
+OnAnswer = Callable[[Answer], None]
+
+
+class Connection:
+    """Requests out, answers in the same order. Used by one event loop.
+
+    `send` never waits: who must bound what is in flight counts it. After a failure every waiting
+    request is answered with `BrokerUnreachable`, and the connection is `closed` for good.
+    """
+
+    def __init__(self, name: str, versions: dict[int, tuple[int, int]]) -> None:
+        self.name = name
+        self._versions = versions
+        self._correlation = 0
+        self._waiting: deque[tuple[int, OnAnswer]] = deque()
+        self._transport: asyncio.WriteTransport | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._error: BaseException | None = None
+        self.writable = asyncio.Event()
+        """Set while the transport takes more without letting its buffer grow."""
+        self.writable.set()
+        self._drained = asyncio.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None
+
+    def version_of(self, api_key: int, lowest: int, highest: int) -> int:
+        """The newest version both sides know; a broker that is too old gets one clear sentence."""
+        low, high = self._versions.get(api_key, (0, -1))
+        version = min(high, highest)
+        if version < max(low, lowest):
+            raise WireError(
+                f"{self.name}: the broker speaks version {low}..{high} of request {api_key}, "
+                f"needed is {lowest}..{highest} (Kafka 3.1 or newer)"
+            )
+        return version
+
+    def send(
+        self,
+        api_key: int,
+        version: int,
+        parts: Sequence[bytes | bytearray | memoryview],
+        on_answer: OnAnswer,
+    ) -> None:
+        """Queue a flexible-version request made of `parts`; `on_answer` gets the body after the
+        header."""
+        if self._transport is None:
+            on_answer(self._closed_error())
+            return
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        body_bytes = sum(map(len, parts))
+        header = (
+            _LENGTH.pack(_REQUEST_HEADER.size + len(_CLIENT_ID_FIELD) + 1 + body_bytes)
+            + _REQUEST_HEADER.pack(api_key, version, self._correlation)
+            + _CLIENT_ID_FIELD
+            + b"\0"
+        )
+        self._waiting.append((self._correlation, on_answer))
+        self._transport.writelines([header, *parts])
+
+    async def request(self, api_key: int, version: int, parts: Sequence[bytes]) -> memoryview:
+        done: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+
+        def settle(answer: Answer) -> None:
+            if done.done():
+                return
+            if isinstance(answer, BaseException):
+                done.set_exception(answer)
+            else:
+                done.set_result(answer)
+
+        self.send(api_key, version, parts, settle)
+        return await done
+
+    async def call(self, message: Any, answer_type: type[Any], timeout_s: float = 30.0) -> Any:
+        """One cold-path exchange of kio's typed messages; flexible versions only."""
+        out = io.BytesIO()
+        entity_writer(type(message))(out, message)
+        key, version = int(message.__api_key__), int(message.__version__)
+        self.version_of(key, version, version)
+        try:
+            body = await asyncio.wait_for(self.request(key, version, [out.getvalue()]), timeout_s)
+        except TimeoutError as exc:
+            raise BrokerUnreachable(f"{self.name}: no answer in {timeout_s:.0f} s") from exc
+        return entity_reader(answer_type)(bytes(body), 0)[0]
+
+    async def until_drained(self) -> None:
+        """Wait for the next moment at which the transport takes more again, or is closed."""
+        self._drained.clear()
+        await self._drained.wait()
+
+    def took(self, more: bool) -> None:
+        """The transport says whether it takes more."""
+        if more:
+            self.writable.set()
+            self._drained.set()
+        else:
+            self.writable.clear()
+
+    def close(self, error: BaseException | None = None) -> None:
+        if self._transport is None:
+            return
+        transport, self._transport = self._transport, None
+        self._error = error
+        transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        self.took(more=True)
+        for _, on_answer in waiting:
+            on_answer(self._closed_error())
+
+    def attach(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        transport = writer.transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        transport.set_protocol(_Frames(self))
+        self._transport = transport
+
+    def frame(self, frame: memoryview) -> None:
+        """A whole answer has arrived; the buffer behind it belongs to the receiver from here on."""
+        if len(frame) < 5 or not self._waiting:
+            self.close(WireError(f"{self.name}: an answer nobody asked for"))
+            return
+        correlation, on_answer = self._waiting.popleft()
+        (got,) = _LENGTH.unpack_from(frame)
+        if got != correlation or frame[4] != 0:
+            self.close(WireError(f"{self.name}: answer {got} to request {correlation}"))
+            on_answer(self._closed_error())
+            return
+        on_answer(frame[5:])
+
+    def _closed_error(self) -> BrokerUnreachable:
+        why = f": {self._error}" if self._error else ""
+        return BrokerUnreachable(f"{self.name}: connection closed{why}")
+
+
+class _Frames(asyncio.BufferedProtocol):
+    """Cuts the byte stream into frames without copying: one buffer for each answer."""
+
+    def __init__(self, owner: Connection) -> None:
+        self._owner = owner
+        self._length = memoryview(bytearray(4))
+        self._buffer = self._length
+        self._filled = 0
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        if self._filled < len(self._buffer):
+            return
+        self._filled = 0
+        if self._buffer is self._length:
+            (size,) = _LENGTH.unpack(self._length)
+            if not 0 < size <= FRAME_BYTES_MAX:
+                self._owner.close(WireError(f"{self._owner.name}: a frame of {size} bytes"))
+                return
+            self._buffer = memoryview(bytearray(size))
+            return
+        frame, self._buffer = self._buffer, self._length
+        self._owner.frame(frame)
+
+    def pause_writing(self) -> None:
+        self._owner.took(more=False)
+
+    def resume_writing(self) -> None:
+        self._owner.took(more=True)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._owner.close(exc)
+
+
+async def open_connection(
+    host: str, port: int, settings: dict[str, Any], *, cluster: str, timeout_s: float = 15.0
+) -> Connection:
+    """Connect, authenticate and take the transport over.
+
+    Raises `BrokerUnreachable` where waiting can help and `NotAuthorised` where credentials were
+    refused.
+    """
+    name = f"cluster {cluster}, broker {host}:{port}"
+    settings = {"client_id": CLIENT_ID, "request_timeout_ms": int(timeout_s * 1000), **settings}
+    opened = AIOKafkaConnection(host, port, **settings)
+    try:
+        await asyncio.wait_for(opened.connect(), timeout_s)
+    except (SaslAuthenticationFailed, UnsupportedSaslMechanismError) as exc:
+        raise NotAuthorised(f"{name}: credentials refused") from exc
+    except (KafkaError, OSError, TimeoutError, EOFError) as exc:
+        why = str(exc) or type(exc).__name__
+        raise BrokerUnreachable(f"{name}: {why}") from exc
+    connection = Connection(name, opened._versions)
+    # What opened the connection must neither read nor close what is ours now. A stream writer
+    # closes its transport when it is collected, so it lives as long as the connection.
+    opened._read_task.cancel()
+    writer, opened._writer, opened._reader = opened._writer, None, None
+    connection.attach(writer)
+    return connection

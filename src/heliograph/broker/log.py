@@ -1,0 +1,83 @@
+"""Read a stretch of one partition's log, batch by batch, off the hot path. Runs on driver and
+executors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from heliograph.broker.cluster import Cluster
+from heliograph.broker.codes import NONE, broker_error
+from heliograph.errors import CorruptBatch, LeaderMoved, OffsetGone
+from heliograph.model import TopicPartition
+from heliograph.wire.batch import BatchHeader, parse_header, verify_crc
+from heliograph.wire.fetch import (
+    FETCH_KEY,
+    FETCH_VERSION,
+    FetchedPartition,
+    FetchFrom,
+    fetch_request,
+    parse_fetch_answer,
+    topic_key,
+)
+
+_OFFSET_OUT_OF_RANGE: Final = 1
+_FETCH_BYTES: Final = 4 * 1024 * 1024
+_FETCH_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+async def fetch_once(
+    cluster: Cluster, partition: TopicPartition, offset: int, *, wait_ms_max: int = 0
+) -> FetchedPartition:
+    """One uncommitted Fetch of one partition, outside any session."""
+    leader, topic = cluster.leader(partition), cluster.topic(partition.topic)
+    where = f"cluster {cluster.alias}: {partition}"
+    if leader is None or topic is None:
+        raise LeaderMoved(f"{where} has no leader now")
+    connection = await cluster.connection(leader.broker, "read")
+    connection.version_of(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
+    key = (topic_key(topic.id), partition.partition)
+    body = fetch_request(
+        wait_ms_max=wait_ms_max,
+        bytes_max=_FETCH_BYTES_MAX,
+        read_committed=False,
+        session_id=0,
+        session_epoch=-1,
+        wanted={key: FetchFrom(offset, -1, -1, _FETCH_BYTES)},
+    )
+    answer = parse_fetch_answer(await connection.request(FETCH_KEY, FETCH_VERSION, [body]))
+    if answer.error_code != NONE:
+        raise broker_error(where, answer.error_code)
+    if len(answer.partitions) != 1 or answer.partitions[0].key != key:
+        raise LeaderMoved(f"{where}: the leader answered for another partition")
+    fetched = answer.partitions[0]
+    if fetched.error_code == _OFFSET_OUT_OF_RANGE:
+        raise OffsetGone(str(partition), offset, fetched.log_start_offset)
+    if fetched.error_code != NONE:
+        raise broker_error(where, fetched.error_code)
+    return fetched
+
+
+async def read_batches(
+    cluster: Cluster, partition: TopicPartition, start: int, end: int
+) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+    """Every v2 batch that reaches into `[start, end)`, oldest first, each with its CRC checked."""
+    offset = start
+    while offset < end:
+        fetched = await fetch_once(cluster, partition, offset)
+        window, moved = fetched.records, False
+        while (header := parse_header(window)) is not None:
+            batch = window[: header.size_bytes]
+            verify_crc(batch, header)
+            window = window[header.size_bytes :]
+            if header.next_offset > offset:
+                offset, moved = header.next_offset, True
+                yield header, batch
+            if offset >= end:
+                return
+        if not moved:
+            if fetched.high_watermark <= offset:
+                return
+            raise CorruptBatch(
+                offset, f"{partition}: no whole batch in {len(fetched.records)} bytes"
+            )

@@ -1,0 +1,247 @@
+"""Settings of a cluster in the words of the client libraries. Runs anywhere, executors included."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from tempfile import NamedTemporaryFile
+from typing import Any, Final
+
+from heliograph.config.oauth import BearerTokens
+from heliograph.config.schema import ClusterConfig
+from heliograph.config.security import (
+    ClientRole,
+    OAuthConfig,
+    SaslConfig,
+    SecurityConfig,
+    TlsConfig,
+)
+from heliograph.errors import ConfigError
+
+CLIENT_ID: Final = "heliograph"
+
+Setting = str | int | bool
+
+_TLS_VERSIONS: Final = {
+    "TLSv1": ssl.TLSVersion.TLSv1,
+    "TLSv1.1": ssl.TLSVersion.TLSv1_1,
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+
+# Java name -> librdkafka name. What is in none of these tables has no equal in librdkafka, which
+# refuses names it does not know where Java only warns.
+_COMMON: Final = {
+    "client.dns.lookup": "client.dns.lookup",
+    "client.id": "client.id",
+    "client.rack": "client.rack",
+    "connections.max.idle.ms": "connections.max.idle.ms",
+    "metadata.max.age.ms": "metadata.max.age.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms": "reconnect.backoff.ms",
+    "request.timeout.ms": "socket.timeout.ms",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
+}
+_CONSUMER: Final = {
+    "allow.auto.create.topics": "allow.auto.create.topics",
+    "auto.commit.interval.ms": "auto.commit.interval.ms",
+    "auto.offset.reset": "auto.offset.reset",
+    "check.crcs": "check.crcs",
+    "enable.auto.commit": "enable.auto.commit",
+    "fetch.max.bytes": "fetch.max.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "fetch.min.bytes": "fetch.min.bytes",
+    "group.id": "group.id",
+    "group.instance.id": "group.instance.id",
+    "heartbeat.interval.ms": "heartbeat.interval.ms",
+    "isolation.level": "isolation.level",
+    "max.partition.fetch.bytes": "max.partition.fetch.bytes",
+    "max.poll.interval.ms": "max.poll.interval.ms",
+    "session.timeout.ms": "session.timeout.ms",
+}
+_PRODUCER: Final = {
+    "acks": "acks",
+    "batch.size": "batch.size",
+    "buffer.memory": "queue.buffering.max.kbytes",
+    "compression.type": "compression.type",
+    "delivery.timeout.ms": "delivery.timeout.ms",
+    "enable.idempotence": "enable.idempotence",
+    "linger.ms": "linger.ms",
+    "max.in.flight.requests.per.connection": "max.in.flight.requests.per.connection",
+    "max.request.size": "message.max.bytes",
+    "retries": "retries",
+    "retry.backoff.max.ms": "retry.backoff.max.ms",
+    "retry.backoff.ms": "retry.backoff.ms",
+    "transaction.timeout.ms": "transaction.timeout.ms",
+    "transactional.id": "transactional.id",
+}
+_BY_ROLE: Final[Mapping[ClientRole, Mapping[str, str]]] = {
+    "admin": _COMMON,
+    "consumer": {**_COMMON, **_CONSUMER},
+    "producer": {**_COMMON, **_PRODUCER},
+}
+_CONVERTED: Final[Mapping[str, Callable[[str], Setting]]] = {
+    # Java's -1 leaves the size to the operating system, librdkafka's 0 does.
+    "receive.buffer.bytes": lambda value: max(0, int(value)),
+    "send.buffer.bytes": lambda value: max(0, int(value)),
+    "buffer.memory": lambda value: max(1, int(value) // 1024),
+}
+
+
+def aiokafka_settings(cluster: ClusterConfig, role: ClientRole | None = None) -> dict[str, Any]:
+    """Keyword arguments of `aiokafka.conn.create_conn` besides host and port.
+
+    Call it inside the loop that connects: a bearer token is shared by the connections of one loop.
+    """
+    security = cluster.security_of(role)
+    overrides = cluster.overrides_of(role) if role is not None else {}
+    settings: dict[str, Any] = {
+        "client_id": overrides.get("client.id", CLIENT_ID),
+        "security_protocol": security.protocol,
+    }
+    if "request.timeout.ms" in overrides:
+        settings["request_timeout_ms"] = int(overrides["request.timeout.ms"])
+    if security.has_tls:
+        settings["ssl_context"] = ssl_context(security.tls)
+    if security.has_sasl:
+        settings.update(_aiokafka_sasl(security.sasl))
+    return settings
+
+
+def ssl_context(tls: TlsConfig) -> ssl.SSLContext:
+    """The TLS side of one client; the key is on disk only while OpenSSL reads it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = tls.check_hostname
+    versions = [_TLS_VERSIONS[name] for name in tls.protocols]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    if tls.cipher_suites:
+        context.set_ciphers(":".join(tls.cipher_suites))
+    if tls.ca_pem is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cadata=tls.ca_pem)
+    if tls.key_pem is not None and tls.certificate_pem is not None:
+        password = tls.key_password.reveal() if tls.key_password is not None else None
+        # OpenSSL takes a chain only from a file; this one is readable by nobody else.
+        with NamedTemporaryFile("w", prefix="heliograph-", suffix=".pem") as held:
+            held.write(tls.key_pem.reveal() + tls.certificate_pem)
+            held.flush()
+            context.load_cert_chain(held.name, password=password)
+    return context
+
+
+def _aiokafka_sasl(sasl: SaslConfig) -> dict[str, Any]:
+    settings: dict[str, Any] = {"sasl_mechanism": sasl.mechanism}
+    if sasl.mechanism == "OAUTHBEARER":
+        settings["sasl_oauth_token_provider"] = BearerTokens(sasl.oauth or OAuthConfig())
+    elif sasl.mechanism == "GSSAPI":
+        settings["sasl_kerberos_service_name"] = sasl.kerberos_service_name
+    else:
+        settings["sasl_plain_username"] = sasl.username
+        settings["sasl_plain_password"] = _revealed(sasl)
+    return settings
+
+
+def _revealed(sasl: SaslConfig) -> str:
+    return sasl.password.reveal() if sasl.password is not None else ""
+
+
+def confluent_settings(
+    cluster: ClusterConfig, role: ClientRole, **extra: Setting
+) -> dict[str, Setting]:
+    """A configuration for confluent-kafka; `extra` wins, `group_id` may stand for `group.id`."""
+    security = cluster.security_of(role)
+    settings: dict[str, Setting] = {
+        "bootstrap.servers": ",".join(_without_listeners(cluster.bootstrap_servers)),
+        "client.id": CLIENT_ID,
+        "security.protocol": security.protocol,
+    }
+    settings.update(_translated(cluster, role))
+    if security.has_tls:
+        settings.update(_librdkafka_tls(security))
+    if security.has_sasl:
+        settings.update(_librdkafka_sasl(security.sasl))
+    settings.update({_librdkafka_name(name): value for name, value in extra.items()})
+    return settings
+
+
+def _librdkafka_name(keyword: str) -> str:
+    """`group_id` is `group.id`, but `log_level` and callbacks keep their underscore."""
+    kept = keyword == "log_level" or keyword.endswith("_cb")
+    return keyword if kept else keyword.replace("_", ".")
+
+
+def _without_listeners(servers: tuple[str, ...]) -> list[str]:
+    """Java allows `SSL://host:port` and ignores what is before the host."""
+    return [server.rpartition("://")[2] for server in servers]
+
+
+def _translated(cluster: ClusterConfig, role: ClientRole) -> dict[str, Setting]:
+    names, found = _BY_ROLE[role], dict[str, Setting]()
+    for java, value in cluster.overrides_of(role).items():
+        if java not in names:
+            continue
+        try:
+            found[names[java]] = _CONVERTED.get(java, str)(value)
+        except ValueError:
+            # Not chained and not quoted: the value may have come through a provider.
+            raise ConfigError(f"{cluster.alias}.{role}.{java}", ("not a whole number",)) from None
+    return found
+
+
+def _librdkafka_tls(security: SecurityConfig) -> dict[str, Setting]:
+    tls = security.tls
+    settings: dict[str, Setting] = {
+        "ssl.endpoint.identification.algorithm": "https" if tls.check_hostname else "none"
+    }
+    if tls.ca_pem is not None:
+        settings["ssl.ca.pem"] = tls.ca_pem
+    if tls.key_pem is not None and tls.certificate_pem is not None:
+        settings["ssl.key.pem"] = tls.key_pem.reveal()
+        settings["ssl.certificate.pem"] = tls.certificate_pem
+    if tls.key_password is not None:
+        settings["ssl.key.password"] = tls.key_password.reveal()
+    if tls.cipher_suites:
+        settings["ssl.cipher.suites"] = ":".join(tls.cipher_suites)
+    return settings
+
+
+def _librdkafka_sasl(sasl: SaslConfig) -> dict[str, Setting]:
+    settings: dict[str, Setting] = {"sasl.mechanism": sasl.mechanism}
+    if sasl.mechanism == "GSSAPI":
+        settings["sasl.kerberos.service.name"] = sasl.kerberos_service_name
+        if sasl.kerberos_principal is not None:
+            settings["sasl.kerberos.principal"] = sasl.kerberos_principal
+        if sasl.kerberos_keytab is not None:
+            settings["sasl.kerberos.keytab"] = sasl.kerberos_keytab
+    elif sasl.mechanism == "OAUTHBEARER":
+        settings.update(_librdkafka_oauth(sasl.oauth or OAuthConfig()))
+    else:
+        settings["sasl.username"] = sasl.username or ""
+        settings["sasl.password"] = _revealed(sasl)
+    return settings
+
+
+def _librdkafka_oauth(oauth: OAuthConfig) -> dict[str, Setting]:
+    if oauth.token_endpoint_url is None:
+        return {
+            "enable.sasl.oauthbearer.unsecure.jwt": True,
+            "sasl.oauthbearer.config": f"principal={oauth.subject or ''}",
+        }
+    settings: dict[str, Setting] = {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": oauth.token_endpoint_url,
+        "sasl.oauthbearer.client.id": oauth.client_id or "",
+        "sasl.oauthbearer.client.secret": oauth.client_secret.reveal()
+        if oauth.client_secret
+        else "",
+    }
+    if oauth.scope:
+        settings["sasl.oauthbearer.scope"] = oauth.scope
+    if oauth.extensions:
+        settings["sasl.oauthbearer.extensions"] = ",".join(
+            f"{name}={value}" for name, value in oauth.extensions.items()
+        )
+    return settings

@@ -1,0 +1,211 @@
+"""The configuration as everything else reads it: clusters, flows, engine. Runs anywhere; pickles.
+
+MirrorMaker 2's names are in `keys` and `mm2`, never here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from heliograph.config.secrets import Secret
+from heliograph.config.sections import (
+    CONFIG_PROPERTIES_EXCLUDE,
+    DEFAULT_TOPIC_FILTER,
+    TOPICS_EXCLUDE,
+    CheckpointsConfig,
+    ConnectorConfig,
+    GroupsConfig,
+    HeartbeatsConfig,
+    NamingPolicyConfig,
+    OffsetSyncsConfig,
+    RestConfig,
+    Section,
+    TopicAclsSync,
+    TopicConfigsSync,
+    WorkerConfig,
+)
+from heliograph.config.security import ClientRole, SecurityConfig
+from heliograph.errors import InvariantError
+from heliograph.model import ClusterAlias, FlowId, Offsets, OnExisting, StartAt
+
+__all__ = [
+    "ClientRole",
+    "ClusterConfig",
+    "EngineConfig",
+    "FlowClients",
+    "FlowConfig",
+    "MirrorConfig",
+    "NamingPolicyConfig",
+    "Secret",
+    "SecurityConfig",
+]
+
+MIB: Final = 1024 * 1024
+PROGRESS_INTERVAL_MS: Final = 250
+
+
+class ClusterConfig(Section):
+    """One Kafka cluster and how to talk to it."""
+
+    alias: ClusterAlias
+    """Its short name, as in topic names and flows."""
+    bootstrap_servers: tuple[str, ...] = Field(min_length=1)
+    """`host:port` of brokers to begin with."""
+    security: SecurityConfig = SecurityConfig()
+    """TLS and SASL of every client that has none of its own."""
+    role_security: Mapping[ClientRole, SecurityConfig] = Field(default_factory=dict)
+    """TLS and SASL of the roles that were given their own."""
+    consumer: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """Overrides of consumers, by Java names, security apart."""
+    producer: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """Overrides of producers, by Java names, security apart."""
+    admin: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """Overrides of admin clients, by Java names, security apart."""
+    worker: WorkerConfig = WorkerConfig()
+    """What MirrorMaker 2's Connect workers on this cluster were given."""
+
+    def security_of(self, role: ClientRole | None) -> SecurityConfig:
+        return self.security if role is None else self.role_security.get(role, self.security)
+
+    def overrides_of(self, role: ClientRole) -> Mapping[str, str]:
+        return {"admin": self.admin, "consumer": self.consumer, "producer": self.producer}[role]
+
+
+class FlowClients(Section):
+    """Client overrides a flow adds to those of its clusters, as MirrorMaker 2 resolves them."""
+
+    source_consumer: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """Of the consumer that reads records: the source's and the flow's together."""
+    source_admin: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """Of the source's admin client: the source's and the flow's together."""
+    target_producer: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """Of the producer that writes records: the target's and `producer.override.` of the flow."""
+    target_admin: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """Of the target's admin client: the target's and the flow's together."""
+    offset_syncs_producer: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """`producer.` of the flow, which in MirrorMaker 2 reaches offset syncs only."""
+
+
+class FlowConfig(Section):
+    """One ordered pair of clusters: what is mirrored, under which name, by which rules."""
+
+    id: FlowId
+    """Source and target."""
+    enabled: bool = False
+    """Whether the flow mirrors records."""
+    topics: tuple[str, ...] = (".*",)
+    """Regexes of topics, any of which must match in full."""
+    topics_exclude: tuple[str, ...] = TOPICS_EXCLUDE
+    """Regexes of topics that are never mirrored; wins over the topics asked for."""
+    topic_filter_class: str = DEFAULT_TOPIC_FILTER
+    """Java class of the filter."""
+    policy: NamingPolicyConfig = NamingPolicyConfig()
+    """How topics are called on the target."""
+    replication_factor: int = 2
+    """Of topics created on the target; -1 is the broker's default."""
+    refresh_enabled: bool = True
+    """Whether new topics and partitions are looked for while running."""
+    refresh_interval_s: int = Field(default=600, ge=1)
+    """Time between two looks at the topics of the source."""
+    tasks_max: int | None = Field(default=None, ge=1)
+    """Most slots that carry the flow; unset leaves it to the engine (MirrorMaker 2: 1)."""
+    start_at: StartAt = StartAt.EARLIEST
+    """Where a lane without history begins."""
+    read_committed: bool = True
+    """Whether records of aborted transactions are left out (MirrorMaker 2: no)."""
+    offsets: Offsets = Offsets.MAPPED
+    """Whether new target partitions are seeded to have the source's own offsets."""
+    on_existing: OnExisting = OnExisting.APPEND
+    """What a new lane does with a target partition that already holds records."""
+    on_retention_overrun: Literal["stall", "skip"] = "stall"
+    """What a lane does when the source deleted records before they were mirrored."""
+    on_topic_recreated: Literal["stall", "restart"] = "stall"
+    """What a lane does when its source topic was deleted and created again."""
+    config_properties_exclude: tuple[str, ...] = CONFIG_PROPERTIES_EXCLUDE
+    """Regexes of topic configurations that are not copied to the target."""
+    clients: FlowClients = FlowClients()
+    """Client overrides as they end up for this flow."""
+    topic_configs: TopicConfigsSync = TopicConfigsSync()
+    """Topic configurations, after creation."""
+    acls: TopicAclsSync = TopicAclsSync()
+    """ACLs of topics."""
+    groups: GroupsConfig = GroupsConfig()
+    """Consumer groups."""
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
+    """Checkpoints."""
+    heartbeats: HeartbeatsConfig = HeartbeatsConfig()
+    """Heartbeats."""
+    offset_syncs: OffsetSyncsConfig = OffsetSyncsConfig()
+    """Offset syncs."""
+    connector: ConnectorConfig = ConnectorConfig()
+    """What Kafka Connect would be told."""
+
+
+class EngineConfig(Section):
+    """Where and how wide Spark runs."""
+
+    master: str | None = None
+    """Spark master; unset leaves it to Spark's own configuration, or else to this machine."""
+    slots: int | None = Field(default=None, ge=1)
+    """Long tasks that carry lanes; unset, it is found from the cores and lanes there are."""
+    slot_cpus: float = Field(default=0.25, gt=0)
+    """Share of a core each slot books, so that audits and transforms find room beside them."""
+    lease_ms_max: int = 30_000
+    """Longest silence of the driver before a slot stops by itself."""
+    bytes_max: int = Field(default=256 * MIB, ge=MIB)
+    """Most bytes one slot keeps in flight."""
+    link_host: str | None = None
+    """Host or address under which slots reach the driver; unset, it is found."""
+    spark: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """`spark.*` settings, as written, for the session."""
+
+    @model_validator(mode="after")
+    def _lease_outlasts_a_pause(self) -> Self:
+        if self.lease_ms_max < 3 * PROGRESS_INTERVAL_MS:
+            raise ValueError(
+                f"lease_ms_max is {self.lease_ms_max}, less than three progress reports"
+            )
+        return self
+
+
+class MirrorConfig(Section):
+    """Everything a file says."""
+
+    clusters: Mapping[ClusterAlias, ClusterConfig]
+    """By alias, in the order of the file."""
+    pairs: tuple[FlowConfig, ...]
+    """Every ordered pair of clusters: one that is not enabled may still have heartbeats."""
+    engine: EngineConfig = EngineConfig()
+    """Spark and the slots."""
+    rest: RestConfig = RestConfig()
+    """MirrorMaker 2's own REST server."""
+    notes: tuple[str, ...] = ()
+    """Sentences about keys that were understood and do nothing, each with its line."""
+
+    @property
+    def flows(self) -> tuple[FlowConfig, ...]:
+        """The pairs that mirror records."""
+        return tuple(pair for pair in self.pairs if pair.enabled)
+
+    def flow(self, wanted: FlowId) -> FlowConfig:
+        for pair in self.pairs:
+            if pair.id == wanted:
+                return pair
+        raise InvariantError(f"{wanted} is not a flow of this configuration")
+
+    def source_of(self, wanted: FlowId) -> ClusterConfig:
+        """The source cluster with the client overrides this flow ends up with."""
+        clients = self.flow(wanted).clients
+        return self.clusters[wanted.source].model_copy(
+            update={"consumer": clients.source_consumer, "admin": clients.source_admin}
+        )
+
+    def target_of(self, wanted: FlowId) -> ClusterConfig:
+        """The target cluster with the client overrides this flow ends up with."""
+        clients = self.flow(wanted).clients
+        return self.clusters[wanted.target].model_copy(
+            update={"producer": clients.target_producer, "admin": clients.target_admin}
+        )

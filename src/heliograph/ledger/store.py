@@ -1,0 +1,187 @@
+"""The ledger topic: read to its end, written with group commit. Runs on driver and executors.
+
+One partition, compacted, on the target. Whoever writes an entry holds a *ticket*; what needs the
+entry waits until
+its ticket is durable. Writing an entry twice is harmless, so a write whose answer was lost is
+simply repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
+from heliograph.broker.codes import NONE, broker_error
+from heliograph.broker.log import read_batches
+from heliograph.clock import now_ms
+from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, WireError
+from heliograph.ledger.entries import Entry, encode
+from heliograph.ledger.view import LedgerView
+from heliograph.model import TopicName, TopicPartition
+from heliograph.wire.produce import (
+    PRODUCE_KEY,
+    PRODUCE_VERSION_MAX,
+    PRODUCE_VERSION_MIN,
+    parse_produce_answer,
+    produce_request,
+)
+
+_BATCH_BYTES_MAX: Final = 512 * 1024
+_TIMEOUT_MS: Final = 30_000
+_RETRY_PAUSE_S: Final = 0.1
+_RETRY_PAUSE_S_MAX: Final = 2.0
+
+
+class LedgerStore:
+    """One flow's ledger in one process. `view` is as new as the last `catch_up`; own writes show
+    only then."""
+
+    def __init__(self, cluster: Cluster, topic: TopicName) -> None:
+        self.view = LedgerView()
+        self.durable = 0
+        """Every ticket up to this one is in the ledger."""
+        self.on_durable: list[Callable[[], None]] = []
+        self.problem: BrokerError | None = None
+        """Why the ledger cannot be written at this moment; None while it can."""
+        self._cluster = cluster
+        self._partition = TopicPartition(topic=topic, partition=0)
+        self._next_offset = 0
+        self._garbage = 0
+        self._tickets = 0
+        self._pending: list[tuple[int, Entry]] = []
+        self._wake = asyncio.Event()
+        self._writing: asyncio.Task[None] | None = None
+        self._reading = asyncio.Lock()
+
+    async def catch_up(self) -> None:
+        """Read to where the ledger ends at this moment, so that all written before is in `view`."""
+        async with self._reading:
+            start, end = await self._bounds()
+            # Below the start only what compaction or an operator removed; the records that count
+            # remain.
+            self._next_offset = max(self._next_offset, start)
+            async for header, batch in read_batches(
+                self._cluster, self._partition, self._next_offset, end
+            ):
+                if not header.is_control:
+                    self._fold(bytes(batch))
+                self._next_offset = header.next_offset
+
+    def write_soon(self, entries: Iterable[Entry]) -> int:
+        """Queue entries in order; the ticket returned is durable once all of them are."""
+        for entry in entries:
+            self._tickets += 1
+            self._pending.append((self._tickets, entry))
+        if self._pending:
+            self._wake.set()
+            if self._writing is None:
+                self._writing = asyncio.create_task(self._write_loop())
+        return self._tickets
+
+    async def write(self, entries: Iterable[Entry]) -> None:
+        """Write and wait until it is durable, however long the cluster takes."""
+        ticket = self.write_soon(entries)
+        done = asyncio.Event()
+        self.on_durable.append(done.set)
+        try:
+            while self.durable < ticket:
+                done.clear()
+                await done.wait()
+        finally:
+            self.on_durable.remove(done.set)
+
+    async def close(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+            self._writing = None
+
+    async def _bounds(self) -> tuple[int, int]:
+        await self._cluster.refresh([self._partition.topic])
+        found: list[int] = []
+        for at in (EARLIEST, LATEST):
+            offset = (await self._cluster.list_offsets([self._partition], at))[self._partition]
+            if isinstance(offset, BrokerError):
+                raise offset
+            found.append(offset)
+        return found[0], found[1]
+
+    def _fold(self, batch: bytes) -> None:
+        for record in DefaultRecordBatch(batch):
+            try:
+                self.view.apply_record(record.key or b"", record.value)
+            except WireError:
+                # Somebody else's bytes in our topic are counted and shown, never trusted.
+                self._garbage += 1
+
+    @property
+    def garbage_records(self) -> int:
+        return self._garbage
+
+    async def _write_loop(self) -> None:
+        pause_s = _RETRY_PAUSE_S
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                count, batch = _pack(self._pending)
+                try:
+                    await self._append(batch)
+                except BrokerError as exc:
+                    self.problem = exc
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _RETRY_PAUSE_S_MAX)
+                    continue
+                self.problem, pause_s = None, _RETRY_PAUSE_S
+                self.durable = self._pending[count - 1][0]
+                del self._pending[:count]
+                for notify in tuple(self.on_durable):
+                    notify()
+
+    async def _append(self, batch: bytes) -> None:
+        partition = self._partition
+        if self.problem is not None or self._cluster.leader(partition) is None:
+            await self._cluster.refresh([partition.topic])
+        leader = self._cluster.leader(partition)
+        where = f"cluster {self._cluster.alias}: {partition}"
+        if leader is None:
+            raise LeaderMoved(f"{where} has no leader now")
+        connection = await self._cluster.connection(leader.broker, "ledger")
+        version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX)
+        parts = produce_request(
+            [(partition.topic, partition.partition, batch)], timeout_ms=_TIMEOUT_MS
+        )
+        asked = connection.request(PRODUCE_KEY, version, [b"".join(parts)])
+        try:
+            body = await asyncio.wait_for(asked, _TIMEOUT_MS / 1000)
+        except TimeoutError as exc:
+            connection.close(exc)
+            raise BrokerUnreachable(f"{where}: no answer in {_TIMEOUT_MS // 1000} s") from exc
+        for row in parse_produce_answer(body):
+            if row.error_code != NONE:
+                raise broker_error(where, row.error_code, row.message)
+
+
+def _pack(pending: Sequence[tuple[int, Entry]]) -> tuple[int, bytes]:
+    """As many entries as fit one batch, at least one."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=_BATCH_BYTES_MAX,
+    )
+    at_ms = now_ms()
+    count = 0
+    for _, entry in pending:
+        key, value = encode(entry)
+        if builder.append(count, at_ms, key, value, []) is None:
+            break
+        count += 1
+    return count, bytes(builder.build())

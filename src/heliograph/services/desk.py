@@ -1,0 +1,159 @@
+"""The driver's hand on the ledgers: the flow's producer, decisions, what was mirrored. Runs on the
+driver.
+
+Slots never decide anything that the source does not fix. What to do about a loss or a recreated
+topic is decided
+here and written to the ledger, where every slot and every later driver finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from heliograph.broker.cluster import EARLIEST, Cluster
+from heliograph.clock import now_ms
+from heliograph.config.clients import aiokafka_settings
+from heliograph.config.schema import ClusterConfig
+from heliograph.errors import BrokerError, BrokerUnreachable
+from heliograph.ledger.entries import FlowEntry, LossEntry, StartEntry, ledger_topic
+from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.view import LedgerView
+from heliograph.model import ClusterAlias, FlowId, Lane, LaneProgress, OffsetRange, StallReason
+
+_CALL_S_MAX: Final = 120.0
+
+T = TypeVar("T")
+
+
+class LedgerDesk:
+    """One event loop on its own thread; the methods block and may be called from any thread."""
+
+    def __init__(self, clusters: Mapping[ClusterAlias, ClusterConfig]) -> None:
+        self._configs = clusters
+        self._author = uuid.uuid4().hex
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ledger", daemon=True)
+        self._thread.start()
+        self._clusters: dict[ClusterAlias, Cluster] = {}
+        self._stores: dict[FlowId, LedgerStore] = {}
+
+    def open(self, flow: FlowId, source_cluster_id: str | None) -> FlowEntry:
+        """The flow's producer; made now if the ledger names none."""
+        return self._call(self._open(flow, source_cluster_id or ""))
+
+    def view(self, flow: FlowId) -> LedgerView:
+        """The ledger as it is now. The view belongs to the desk and changes with the next call."""
+        return self._call(self._view(flow))
+
+    def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> None:
+        """Decide that `lost` is given up: counted for ever, and the lane goes on behind it."""
+        source = lane.id.source
+        loss = LossEntry(
+            topic=source.topic,
+            partition=source.partition,
+            position=progress.position,
+            lost=lost,
+            reason=StallReason.RETENTION_OVERRUN,
+            at_ms=now_ms(),
+        )
+        start = self._start(lane, progress, lost.end)
+        self._call(self._write(lane.id.flow, [loss, start]))
+
+    def restart(self, lane: Lane, progress: LaneProgress) -> None:
+        """Decide that the lane goes on with the recreated source topic, from its first record."""
+        self._call(self._restart(lane, progress))
+
+    def close(self) -> None:
+        async def end() -> None:
+            for store in self._stores.values():
+                await store.close()
+            for cluster in self._clusters.values():
+                cluster.close()
+
+        if self._thread.is_alive():
+            self._call(end())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(_CALL_S_MAX)
+        except TimeoutError as exc:
+            future.cancel()
+            raise BrokerUnreachable(f"the ledger did not answer in {_CALL_S_MAX:.0f} s") from exc
+
+    def _cluster(self, alias: ClusterAlias) -> Cluster:
+        if alias not in self._clusters:
+            config = self._configs[alias]
+            self._clusters[alias] = Cluster(
+                alias, config.bootstrap_servers, aiokafka_settings(config)
+            )
+        return self._clusters[alias]
+
+    def _store(self, flow: FlowId) -> LedgerStore:
+        if flow not in self._stores:
+            self._stores[flow] = LedgerStore(self._cluster(flow.target), ledger_topic(flow.source))
+        return self._stores[flow]
+
+    async def _view(self, flow: FlowId) -> LedgerView:
+        store = self._store(flow)
+        await store.catch_up()
+        return store.view
+
+    async def _open(self, flow: FlowId, source_cluster_id: str) -> FlowEntry:
+        store = self._store(flow)
+        await store.catch_up()
+        if store.view.flow is None:
+            producer_id, epoch = await self._cluster(flow.target).new_producer_id()
+            entry = FlowEntry(
+                flow=flow,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                source_cluster_id=source_cluster_id,
+                created_ms=now_ms(),
+            )
+            await store.write([entry])
+            # Another driver may have been first; then its producer counts for both.
+            await store.catch_up()
+        if store.view.flow is None:
+            raise BrokerUnreachable(f"{flow}: the ledger does not show what was written to it")
+        return store.view.flow
+
+    async def _write(self, flow: FlowId, entries: list[LossEntry | StartEntry]) -> None:
+        await self._store(flow).write(entries)
+
+    async def _restart(self, lane: Lane, progress: LaneProgress) -> None:
+        source = self._cluster(lane.id.flow.source)
+        await source.refresh([lane.id.source.topic])
+        first = (await source.list_offsets([lane.id.source], EARLIEST))[lane.id.source]
+        if isinstance(first, BrokerError):
+            raise first
+        topic = source.topic(lane.id.source.topic)
+        if topic is None:
+            raise BrokerUnreachable(f"cluster {source.alias}: {lane.id.source} is gone again")
+        # The lane may still name the topic that is gone; the entry names the one there is.
+        renewed = replace(lane, source_topic_id=topic.id)
+        await self._write(lane.id.flow, [self._start(renewed, progress, first)])
+
+    def _start(self, lane: Lane, progress: LaneProgress, source_offset: int) -> StartEntry:
+        store = self._store(lane.id.flow)
+        record = store.view.lane(lane.id.source.topic, lane.id.source.partition)
+        known = record.starts[-1].target_topic_id if record and record.starts else None
+        return StartEntry(
+            topic=lane.id.source.topic,
+            partition=lane.id.source.partition,
+            position=progress.position,
+            author=self._author,
+            source_offset=source_offset,
+            target_offset=progress.target_next_offset,
+            source_topic_id=lane.source_topic_id,
+            target_topic_id=known,
+            at_ms=now_ms(),
+        )

@@ -1,0 +1,206 @@
+"""Keep the slots carrying what the configuration says. Runs on the driver.
+
+*Look, decide, copy, settle*: `steer` looks at the clusters, decides which lanes there are, makes
+the targets ready and
+hands the lanes to slots. It may be repeated after a crash at any line. `watch` follows the lanes
+in between and
+applies the policies for what the source lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.clock import monotonic_s
+from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.errors import BrokerError
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Idle,
+    Lane,
+    LaneId,
+    LaneProgress,
+    SlotId,
+    Stalled,
+    StallReason,
+)
+from heliograph.plan.assignment import LaneLoad, assign, weigh
+from heliograph.plan.lanes import plan_lanes
+from heliograph.plan.provisioning import Weight, plan_provisioning
+from heliograph.plan.topics import select_topics
+from heliograph.plan.view import ClusterView
+from heliograph.services.desk import LedgerDesk
+from heliograph.services.observe import observe, with_settings
+from heliograph.services.prepare import prepare_target
+
+log = logging.getLogger(__name__)
+
+
+class SlotsLike(Protocol):
+    """What steering needs of `heliograph.spark.slots.Slots`."""
+
+    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None: ...
+    def resume(self, ids: Iterable[LaneId]) -> None: ...
+    def progress(self) -> Mapping[LaneId, LaneProgress]: ...
+    def loads(self) -> Mapping[LaneId, LaneLoad]: ...
+    def current(self) -> Mapping[LaneId, SlotId]: ...
+
+
+@dataclass(slots=True)
+class _FlowState:
+    config: FlowConfig
+    lanes: tuple[Lane, ...] = ()
+    ready: bool = False
+    """Whether its lanes were planned at least once."""
+    problem: str = ""
+    due_s: float = 0.0
+    notes: set[str] = field(default_factory=set)
+
+
+class Mirror:
+    """All flows of one configuration. Used by one thread."""
+
+    RETRY_S = 5.0
+
+    def __init__(self, config: MirrorConfig, desk: LedgerDesk, slot_count: int) -> None:
+        self._config = config
+        self._desk = desk
+        self._slot_ids = tuple(SlotId(number) for number in range(slot_count))
+        self._admins: dict[ClusterAlias, ClusterAdmin] = {}
+        for flow in config.flows:
+            self._admins.setdefault(flow.id.source, ClusterAdmin(config.source_of(flow.id)))
+            self._admins.setdefault(flow.id.target, ClusterAdmin(config.target_of(flow.id)))
+        self._flows = {flow.id: _FlowState(flow) for flow in config.flows}
+        self._decided: set[tuple[LaneId, int]] = set()
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return tuple(lane for state in self._flows.values() for lane in state.lanes)
+
+    @property
+    def problems(self) -> Mapping[FlowId, str]:
+        """Why a flow could not be planned; empty when all were."""
+        return {flow: state.problem for flow, state in self._flows.items() if state.problem}
+
+    @property
+    def ready(self) -> bool:
+        return all(state.ready for state in self._flows.values())
+
+    @property
+    def due(self) -> bool:
+        return any(state.due_s <= monotonic_s() for state in self._flows.values())
+
+    def steer(self, slots: SlotsLike) -> None:
+        """Bring what runs one step closer to what should run."""
+        due = [state for state in self._flows.values() if state.due_s <= monotonic_s()]
+        aliases = {
+            alias for state in due for alias in (state.config.id.source, state.config.id.target)
+        }
+        seen = observe([self._admins[alias] for alias in aliases])  # I/O: topics, leaders, ids
+        for state in due:
+            flow = state.config.id
+            unseen = seen.unseen.get(flow.source) or seen.unseen.get(flow.target)
+            try:
+                if unseen is not None:
+                    raise unseen
+                self._plan(state, seen.views)
+            except BrokerError as exc:
+                self._failed(state, exc)
+        self._hand_out(slots)
+
+    def rebalance(self, slots: SlotsLike) -> None:
+        """Move lanes away from a slot that carries far more than the others; usually nothing."""
+        self._hand_out(slots)
+
+    def watch(self, slots: SlotsLike) -> Mapping[LaneId, LaneProgress]:
+        """Follow the lanes; apply policies where a lane waits for a decision."""
+        progress = slots.progress()
+        by_id = {lane.id: lane for lane in self.lanes}
+        for lane_id, at in progress.items():
+            if isinstance(at.state, Stalled) and not at.state.retrying and lane_id in by_id:
+                self._decide(slots, by_id[lane_id], at, at.state)
+        return progress
+
+    def finished(self, progress: Mapping[LaneId, LaneProgress]) -> bool:
+        """Whether every lane has caught up, or waits for somebody."""
+        return self.ready and all(
+            (at := progress.get(lane.id)) is not None
+            and (
+                isinstance(at.state, Idle)
+                or (isinstance(at.state, Stalled) and not at.state.retrying)
+            )
+            for lane in self.lanes
+        )
+
+    def _plan(self, state: _FlowState, views: Mapping[ClusterAlias, ClusterView]) -> None:
+        config = state.config
+        source_admin, target_admin = self._admins[config.id.source], self._admins[config.id.target]
+        source, target = views[config.id.source], views[config.id.target]
+        selection = select_topics(config, source.topics)
+        missing = [name for name, renamed in selection.mirrored if renamed not in target.topics]
+        source = with_settings(source_admin, source, missing)
+        provisioning = plan_provisioning(config, selection, source, target)
+        for note in provisioning.notes:
+            self._say(state, f"{config.id}: {note.topic}: {note.text}", note.weight)
+        prepared = prepare_target(target_admin, config, provisioning)  # I/O: topics before records
+        for name, problem in prepared.problems.items():
+            self._say(state, f"{config.id}: {name}: {problem}", Weight.PROBLEM)
+        if prepared.created or prepared.grown:
+            log.info("%s: created %s, grew %s", config.id, prepared.created, prepared.grown)
+            target = target_admin.describe()
+        self._desk.open(config.id, source.cluster_id)
+        state.lanes = plan_lanes(config, selection, source, target)
+        state.ready, state.problem = True, ""
+        interval_s = config.refresh_interval_s if config.refresh_enabled else float("inf")
+        # A topic that is not ready is tried again soon, not at the next refresh.
+        state.due_s = monotonic_s() + (self.RETRY_S if prepared.problems else interval_s)
+
+    def _failed(self, state: _FlowState, error: BrokerError) -> None:
+        if state.problem != str(error):
+            log.error("%s: %s; trying again every %.0f s", state.config.id, error, self.RETRY_S)
+        state.problem = str(error)
+        state.due_s = monotonic_s() + self.RETRY_S
+
+    def _say(self, state: _FlowState, text: str, weight: Weight) -> None:
+        """Each remark once, not at every refresh."""
+        if text not in state.notes:
+            state.notes.add(text)
+            log.log(logging.ERROR if weight is Weight.PROBLEM else logging.INFO, "%s", text)
+
+    def _hand_out(self, slots: SlotsLike) -> None:
+        lanes = {lane.id: lane for lane in self.lanes}
+        weights = {lane: weigh(load) for lane, load in slots.loads().items()}
+        placed = assign(lanes, self._slot_ids, slots.current(), weights)
+        assignment: dict[SlotId, list[Lane]] = {slot: [] for slot in self._slot_ids}
+        for lane_id, slot in placed.items():
+            assignment[slot].append(lanes[lane_id])
+        slots.apply({slot: tuple(some) for slot, some in assignment.items()})
+
+    def _decide(self, slots: SlotsLike, lane: Lane, at: LaneProgress, state: Stalled) -> None:
+        config = self._flows[lane.id.flow].config
+        # A decision is written once; the slot needs a moment to follow it.
+        key = (lane.id, at.position)
+        if key in self._decided:
+            return
+        if state.reason is StallReason.RETENTION_OVERRUN and state.lost is not None:
+            if config.on_retention_overrun != "skip":
+                return
+            self._desk.skip(lane, at, state.lost)
+            log.warning(
+                "%s: gave up source offsets [%d, %d)", lane.id, state.lost.start, state.lost.end
+            )
+        elif state.reason is StallReason.TOPIC_RECREATED:
+            if config.on_topic_recreated != "restart":
+                return
+            self._desk.restart(lane, at)
+            self._flows[lane.id.flow].due_s = 0.0  # the lane must learn the new topic's id
+            log.warning("%s: goes on with the recreated topic", lane.id)
+        else:
+            return
+        self._decided.add(key)
+        slots.resume([lane.id])

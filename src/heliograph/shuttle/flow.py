@@ -1,0 +1,48 @@
+"""What the lanes of one flow share in a slot: both clusters, the ledger, the producer, the
+throttle. Runs on executors."""
+
+from __future__ import annotations
+
+from heliograph.broker.cluster import Cluster
+from heliograph.clock import monotonic_s
+from heliograph.ledger.store import LedgerStore
+from heliograph.model import FlowId
+from heliograph.shuttle.layout import Stamp
+
+
+class Throttle:
+    """A token bucket in bytes; it may go into debt by one fetch and then waits that off."""
+
+    def __init__(self) -> None:
+        self._bytes_per_s: int | None = None
+        self._tokens = 0.0
+        self._at_s = monotonic_s()
+
+    def set_rate(self, bytes_per_s: int | None) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._tokens = 0.0
+        self._at_s = monotonic_s()
+
+    def spend(self, spent_bytes: int) -> float:
+        """Take what was fetched; returns the seconds to wait before the next fetch, 0 when none."""
+        if self._bytes_per_s is None:
+            return 0.0
+        at_s = monotonic_s()
+        self._tokens += (at_s - self._at_s) * self._bytes_per_s
+        # A second's worth at most is saved up, or a pause would be followed by a flood.
+        self._tokens = min(self._tokens, float(self._bytes_per_s)) - spent_bytes
+        self._at_s = at_s
+        return max(0.0, -self._tokens / self._bytes_per_s)
+
+
+class Flow:
+    def __init__(
+        self, flow_id: FlowId, source: Cluster, target: Cluster, ledger: LedgerStore
+    ) -> None:
+        self.id = flow_id
+        self.source = source
+        self.target = target
+        self.ledger = ledger
+        self.throttle = Throttle()
+        self.stamp: Stamp | None = None
+        """Known once the ledger was read; the driver writes it there before it hands out lanes."""

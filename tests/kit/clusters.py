@@ -1,0 +1,64 @@
+"""Fixtures with real Kafka clusters: one pair for the whole session, private ones on demand."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters, start_clusters
+
+ClusterFactory = Callable[..., dict[str, LocalCluster]]
+TopicNames = Callable[[str], str]
+
+# Tests start brokers more often than they load them; half of a start is compiling otherwise.
+_FAST_START = ("-XX:TieredStopAtLevel=1",)
+_topic_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LocalCluster]]:
+    """Clusters A and B, one broker each, shared: use names from `topic`, do not kill brokers."""
+    specs = [ClusterSpec(alias=alias, jvm_options=_FAST_START) for alias in ("A", "B")]
+    with local_clusters(specs, root=tmp_path_factory.mktemp("pair")) as clusters:
+        yield clusters
+
+
+@pytest.fixture
+def topic() -> TopicNames:
+    """Names that no other test of this session uses: `topic("orders")` is `orders-17`."""
+    # No dot: a name with dots would look like one that a mirror has renamed.
+    return lambda name: f"{name}-{next(_topic_numbers)}"
+
+
+@pytest.fixture
+def clusters(tmp_path: Path) -> Iterator[ClusterFactory]:
+    """Start private clusters with `clusters(ClusterSpec(…), …)`; stopped after the test."""
+    started: list[LocalCluster] = []
+
+    def start(*specs: ClusterSpec) -> dict[str, LocalCluster]:
+        fast = [replace(spec, jvm_options=spec.jvm_options or _FAST_START) for spec in specs]
+        made = start_clusters(fast, root=tmp_path / f"clusters-{len(started)}")
+        started.extend(made.values())
+        return made
+
+    yield start
+    for cluster in started:
+        cluster.stop()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

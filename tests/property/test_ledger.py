@@ -1,0 +1,388 @@
+"""What must hold of the ledger for every lane, log and consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heliograph.errors import WireError
+from heliograph.ledger.entries import (
+    Entry,
+    FlowEntry,
+    HeadEntry,
+    LossEntry,
+    RunsEntry,
+    StartEntry,
+    decode,
+    encode,
+    encode_key,
+)
+from heliograph.ledger.positions import SEQUENCES, position_from_sequence, sequence_of
+from heliograph.ledger.runs import OFFSET_MAX, Run, Runs
+from heliograph.ledger.translate import LaneEnd, to_source, to_target
+from heliograph.ledger.view import LedgerView
+from heliograph.model import ClusterAlias, FlowId, OffsetRange, StallReason, TopicId, TopicName
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""The machine may be busy with brokers; slow is not wrong."""
+INT64 = st.integers(0, OFFSET_MAX)
+TOPICS = st.text("azAZ09._-", min_size=1, max_size=249).map(TopicName)
+PARTITIONS = st.integers(0, 2**31 - 1)
+TEXTS = st.text(max_size=255)
+TOPIC_IDS = st.none() | st.uuids().map(lambda topic_id: TopicId(str(topic_id)))
+GAPS = st.integers(0, 3) | st.just(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirrored:
+    source_offset: int
+    target_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ALane:
+    """A lane record by record, and the same as runs."""
+
+    records: tuple[Mirrored, ...]
+    runs: Runs
+    end: LaneEnd
+
+
+@st.composite
+def lanes(draw: st.DrawFn) -> ALane:
+    first_position = draw(st.integers(0, 2**33))
+    source, target = draw(st.integers(0, 50)), draw(st.integers(0, 50))
+    mirrored: list[Mirrored] = []
+    for source_gap, target_gap in draw(st.lists(st.tuples(GAPS, GAPS), min_size=1, max_size=40)):
+        source, target = source + source_gap, target + target_gap
+        mirrored.append(Mirrored(source_offset=source, target_offset=target))
+        source, target = source + 1, target + 1
+    written_ahead = draw(st.integers(0, len(mirrored)))
+    there = mirrored[: len(mirrored) - written_ahead]
+    last = there[-1] if there else mirrored[0]
+    after = 1 if there else 0
+    # The lane may have read on through a gap before it found the next record, or found none.
+    next_source = mirrored[len(there)].source_offset if written_ahead else source + 3
+    return ALane(
+        records=tuple(there),
+        runs=Runs(runs_of(first_position, mirrored, draw(st.randoms(use_true_random=False)))),
+        end=LaneEnd(
+            position=first_position + len(there),
+            source_next_offset=draw(
+                st.integers(
+                    last.source_offset + after, max(next_source, last.source_offset + after)
+                )
+            ),
+            target_next_offset=last.target_offset + after,
+        ),
+    )
+
+
+def runs_of(first_position: int, mirrored: Sequence[Mirrored], random: Random) -> list[Run]:
+    """A run at every gap, and now and then one that only continues the run before."""
+    runs: list[Run] = []
+    for index, record in enumerate(mirrored):
+        position = first_position + index
+        if runs and random.random() < 0.9:
+            shift = position - runs[-1].position
+            expected = (runs[-1].source_offset + shift, runs[-1].target_offset + shift)
+            if expected == (record.source_offset, record.target_offset):
+                continue
+        runs.append(
+            Run(
+                position=position,
+                source_offset=record.source_offset,
+                target_offset=record.target_offset,
+            )
+        )
+    return runs
+
+
+@UNHURRIED
+@given(lane=lanes(), source_next_offset=st.integers(0, 250))
+def test_a_consumer_moved_to_the_target_reads_exactly_the_mirrored_records_it_had_not_read(
+    lane: ALane, source_next_offset: int
+) -> None:
+    unread = {record for record in lane.records if record.source_offset >= source_next_offset}
+
+    moved = to_target(lane.runs, lane.end, source_next_offset)
+
+    assert {record for record in lane.records if record.target_offset >= moved.offset} == unread
+    assert moved.offset <= lane.end.target_next_offset
+    assert (moved.clamped == "after") == (source_next_offset > lane.end.source_next_offset)
+
+
+@UNHURRIED
+@given(lane=lanes(), target_next_offset=st.integers(0, 250))
+def test_a_consumer_moved_to_the_source_reads_exactly_the_mirrored_records_it_had_not_read(
+    lane: ALane, target_next_offset: int
+) -> None:
+    unread = {record for record in lane.records if record.target_offset >= target_next_offset}
+
+    moved = to_source(lane.runs, lane.end, target_next_offset)
+
+    assert {record for record in lane.records if record.source_offset >= moved.offset} == unread
+    assert moved.offset <= lane.end.source_next_offset
+    assert (moved.clamped == "after") == (target_next_offset > lane.end.target_next_offset)
+
+
+@UNHURRIED
+@given(lane=lanes(), index=st.integers(0, 40))
+def test_a_consumer_before_a_record_that_moves_there_and_back_is_where_it_was(
+    lane: ALane, index: int
+) -> None:
+    places = [(record.source_offset, record.target_offset) for record in lane.records]
+    places.append((lane.end.source_next_offset, lane.end.target_next_offset))
+    source_offset, target_offset = places[index % len(places)]
+
+    there = to_target(lane.runs, lane.end, source_offset)
+    back = to_source(lane.runs, lane.end, there.offset)
+
+    assert (there.offset, there.clamped) == (target_offset, None)
+    assert (back.offset, back.clamped) == (source_offset, None)
+
+
+@UNHURRIED
+@given(lane=lanes(), source_next_offset=st.integers(0, 250))
+def test_moving_a_second_time_changes_nothing(lane: ALane, source_next_offset: int) -> None:
+    there = to_target(lane.runs, lane.end, source_next_offset).offset
+
+    back = to_source(lane.runs, lane.end, there).offset
+
+    assert to_target(lane.runs, lane.end, back).offset == there
+
+
+@UNHURRIED
+@given(lane=lanes())
+def test_every_record_is_found_by_its_position_and_its_position_by_either_offset(
+    lane: ALane,
+) -> None:
+    first = lane.end.position - len(lane.records)
+
+    for position, record in enumerate(lane.records, first):
+        assert lane.runs.source_offset_at(position) == record.source_offset
+        assert lane.runs.target_offset_at(position) == record.target_offset
+        assert lane.runs.position_of_source(record.source_offset) == position
+        assert lane.runs.position_of_target(record.target_offset) == position
+
+
+@UNHURRIED
+@given(lane=lanes())
+def test_a_lane_is_identical_when_all_its_records_have_equal_offsets(lane: ALane) -> None:
+    equal = all(record.source_offset == record.target_offset for record in lane.records)
+
+    assert lane.runs.identical(lane.end.position) == equal
+
+
+@st.composite
+def some_runs(draw: st.DrawFn) -> tuple[Run, ...]:
+    """Within one entry the source may begin again, the target never goes back."""
+    position, source, target = draw(st.integers(0, 2**40)), draw(INT64), draw(st.integers(0, 2**62))
+    runs = [Run(position=position, source_offset=source, target_offset=target)]
+    big = st.integers(1, 5) | st.integers(1, 2**40)
+    skip = st.integers(0, 3) | st.integers(0, 2**40)
+    for records, target_skip in draw(st.lists(st.tuples(big, skip), max_size=20)):
+        position, target = position + records, target + records + target_skip
+        runs.append(Run(position=position, source_offset=draw(INT64), target_offset=target))
+    return tuple(runs)
+
+
+FLOW_ENTRIES = st.builds(
+    FlowEntry,
+    flow=st.builds(FlowId, source=TEXTS.map(ClusterAlias), target=TEXTS.map(ClusterAlias)),
+    producer_id=INT64,
+    producer_epoch=st.integers(0, 2**15 - 1),
+    source_cluster_id=TEXTS,
+    created_ms=INT64,
+)
+START_ENTRIES = st.builds(
+    StartEntry,
+    topic=TOPICS,
+    partition=PARTITIONS,
+    position=INT64,
+    author=st.uuids().map(lambda author: author.hex),
+    source_offset=INT64,
+    target_offset=INT64,
+    source_topic_id=TOPIC_IDS,
+    target_topic_id=TOPIC_IDS,
+    at_ms=INT64,
+)
+HEAD_ENTRIES = st.builds(
+    HeadEntry,
+    topic=TOPICS,
+    partition=PARTITIONS,
+    position=INT64,
+    source_next_offset=INT64,
+    source_end_offset=INT64,
+    target_next_offset=INT64,
+    source_topic_id=TOPIC_IDS,
+    target_topic_id=TOPIC_IDS,
+    at_ms=INT64,
+)
+RUNS_ENTRIES = st.builds(RunsEntry, topic=TOPICS, partition=PARTITIONS, runs=some_runs())
+LOSS_ENTRIES = st.builds(
+    LossEntry,
+    topic=TOPICS,
+    partition=PARTITIONS,
+    position=INT64,
+    lost=st.tuples(INT64, INT64).map(lambda ends: OffsetRange(start=min(ends), end=max(ends))),
+    reason=st.sampled_from(StallReason),
+    at_ms=INT64,
+)
+ENTRIES = FLOW_ENTRIES | START_ENTRIES | HEAD_ENTRIES | RUNS_ENTRIES | LOSS_ENTRIES
+
+
+@UNHURRIED
+@given(entry=ENTRIES)
+def test_an_entry_survives_its_bytes(entry: Entry) -> None:
+    key, value = encode(entry)
+
+    assert decode(key, value) == entry
+
+
+@settings(UNHURRIED, max_examples=200)
+@given(entry=ENTRIES, cuts=st.randoms(use_true_random=False), flips=st.integers(1, 4))
+def test_mutated_bytes_are_refused_or_mean_something_that_can_be_written(
+    entry: Entry, cuts: Random, flips: int
+) -> None:
+    mutated = [bytearray(part) for part in encode(entry)]
+    for _ in range(flips):
+        part = mutated[cuts.randrange(2)]
+        where = cuts.randrange(len(part) + 1)
+        part[where : where + cuts.randrange(3)] = cuts.randbytes(cuts.randrange(3))
+
+    with suppress(WireError):
+        read = decode(bytes(mutated[0]), bytes(mutated[1]))
+        assert read is not None
+        assert decode(*encode(read)) == read
+
+
+@settings(UNHURRIED, max_examples=200)
+@given(value=st.binary(max_size=200))
+def test_random_bytes_never_make_more_runs_than_there_are_bytes(value: bytes) -> None:
+    with suppress(WireError):
+        entry = decode(b"run|orders|3|1234", b"\x01" + value)
+        assert isinstance(entry, RunsEntry)
+        assert len(entry.runs) <= len(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """Write tombstones for all of the lane's keys."""
+
+
+TOPIC = TopicName("orders")
+SMALL_RUNS = st.builds(
+    lambda first, steps: RunsEntry(
+        topic=TOPIC,
+        partition=0,
+        runs=tuple(
+            Run(
+                position=first + shift, source_offset=1_000 * steps + 2 * shift, target_offset=shift
+            )
+            for shift in range(0, steps * 2, 2)
+        ),
+    ),
+    first=st.integers(0, 20),
+    steps=st.integers(1, 6),
+)
+SMALL_FLOWS = st.builds(
+    FlowEntry,
+    flow=st.just(FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))),
+    producer_id=st.integers(0, 3),
+    producer_epoch=st.integers(0, 3),
+    source_cluster_id=st.just("x"),
+    created_ms=st.just(0),
+)
+SMALL_STARTS = st.builds(
+    StartEntry,
+    topic=st.just(TOPIC),
+    partition=st.just(0),
+    position=st.sampled_from([0, 0, 10]),
+    author=st.uuids().map(lambda author: author.hex),
+    source_offset=st.integers(0, 3),
+    target_offset=st.integers(0, 3),
+    source_topic_id=st.none(),
+    target_topic_id=st.none(),
+    at_ms=st.just(0),
+)
+SMALL_LOSSES = st.builds(
+    LossEntry,
+    topic=st.just(TOPIC),
+    partition=st.just(0),
+    position=st.integers(0, 3),
+    lost=st.builds(OffsetRange, start=st.integers(0, 2), end=st.integers(3, 9)),
+    reason=st.just(StallReason.RETENTION_OVERRUN),
+    at_ms=st.just(0),
+)
+STEPS = SMALL_STARTS | SMALL_RUNS | SMALL_RUNS | SMALL_FLOWS | SMALL_LOSSES | st.builds(Forget)
+Log = list[tuple[bytes, bytes | None]]
+
+
+@settings(UNHURRIED, max_examples=300)
+@given(steps=st.lists(STEPS, max_size=25), random=st.randoms(use_true_random=False))
+def test_what_compaction_leaves_of_a_log_replays_to_the_same_view(
+    steps: list[Entry | Forget], random: Random
+) -> None:
+    log: Log = []
+    view = LedgerView()
+    for step in steps:
+        if isinstance(step, Forget):
+            keys = view.lane_keys(TOPIC, 0)
+            records: Log = [(encode_key(key), None) for key in keys]
+        else:
+            records = [encode(step)]
+        for key, value in records:
+            view.apply_record(key, value)
+        log.extend(records)
+
+    compacted = replayed(compact(log, random))
+
+    assert seen(compacted) == seen(view) == seen(replayed(log))
+
+
+def compact(log: Log, random: Random) -> Log:
+    """As a broker may: drop what a later record replaces, and tombstones with nothing before."""
+    kept: Log = []
+    for index, (key, value) in enumerate(log):
+        is_last = all(later != key for later, _ in log[index + 1 :])
+        is_dropped = not is_last and random.random() < 0.7
+        if value is None and is_last and all(before != key for before, _ in kept):
+            is_dropped = random.random() < 0.7
+        if not is_dropped:
+            kept.append((key, value))
+    return kept
+
+
+def replayed(log: Log) -> LedgerView:
+    view = LedgerView()
+    for key, value in log:
+        view.apply_record(key, value)
+    return view
+
+
+def seen(view: LedgerView) -> tuple[object, ...]:
+    lane = view.lane(TOPIC, 0)
+    if lane is None:
+        return (view.flow, None)
+    return (view.flow, lane.starts, list(lane.runs), lane.losses, lane.head)
+
+
+@UNHURRIED
+@given(
+    position=st.integers(1, 2**40) | st.integers(1, 2**20).map(lambda near: SEQUENCES * 3 + near),
+    head_behind=st.integers(-(2**30), 2**30 - 1),
+)
+def test_the_position_is_found_from_its_sequence_across_wraps(
+    position: int, head_behind: int
+) -> None:
+    head_position = max(0, position - head_behind)
+    last_sequence = sequence_of(position - 1)
+
+    assert 0 <= last_sequence < SEQUENCES
+    assert position_from_sequence(last_sequence, head_position) == position

@@ -1,0 +1,109 @@
+"""What the Spark tests share: engines, and waiting for what must become true."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from pyspark.sql import SparkSession
+
+from heliograph.config.schema import EngineConfig
+from heliograph.model import LaneId
+from heliograph.spark.crew import SlotHealth, SlotState
+from heliograph.spark.session import start_session, stop_session
+from heliograph.spark.slots import Slots
+from heliograph.spark.task import CarrierFactory, Clusters
+from tests.spark.fake_carrier import JOURNAL_VARIABLE, FakeCarrier
+
+REPOSITORY = Path(__file__).parents[2]
+LIGHT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+PATIENCE_S = 60.0
+"""Ordinary machines need a tenth of it."""
+
+
+def engine(
+    master: str,
+    *,
+    journal: Path | None = None,
+    lease_ms: int = 6_000,
+    link_host: str | None = None,
+    spark: Mapping[str, str] | None = None,
+) -> EngineConfig:
+    settings = {
+        "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
+        "spark.driver.extraJavaOptions": LIGHT_JVM,
+        "spark.executor.extraJavaOptions": LIGHT_JVM,
+    } | dict(spark or {})
+    if journal is not None:
+        settings[f"spark.executorEnv.{JOURNAL_VARIABLE}"] = str(journal)
+    return EngineConfig(master=master, lease_ms_max=lease_ms, link_host=link_host, spark=settings)
+
+
+@contextmanager
+def running_session(config: EngineConfig) -> Iterator[SparkSession]:
+    session = start_session(config)
+    try:
+        yield session
+    finally:
+        stop_session(session)
+
+
+@contextmanager
+def running_slots(
+    session: SparkSession,
+    config: EngineConfig,
+    *,
+    count: int = 2,
+    carrier: CarrierFactory = FakeCarrier,
+    clusters: Clusters | None = None,
+) -> Iterator[Slots]:
+    slots = Slots(session, clusters=clusters or {}, engine=config, carrier=carrier)
+    slots.start(count)
+    try:
+        yield slots
+    finally:
+        slots.stop()
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"not within {timeout_s} s")
+        time.sleep(0.05)
+
+
+def wait_running(slots: Slots) -> tuple[SlotHealth, ...]:
+    wait_until(lambda: all(slot.state is SlotState.RUNNING for slot in slots.health()))
+    return slots.health()
+
+
+def wait_replaced(slots: Slots, number: int) -> tuple[SlotHealth, ...]:
+    wait_until(lambda: slots.health()[number].replaced > 0)
+    return wait_running(slots)
+
+
+def wait_moving(slots: Slots, *ids: LaneId) -> None:
+    """Every lane named has carried more than it had when this was called."""
+    before = {i: slots.progress()[i].records if i in slots.progress() else -1 for i in ids}
+    wait_until(
+        lambda: all(
+            i in slots.progress() and slots.progress()[i].records not in (0, before[i]) for i in ids
+        )
+    )
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def executor_of(worker_pid: int) -> psutil.Process:
+    """The executor JVM a Python worker belongs to: worker, daemon, JVM."""
+    return next(
+        parent for parent in psutil.Process(worker_pid).parents() if "java" in parent.name()
+    )

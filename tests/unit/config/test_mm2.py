@@ -1,0 +1,257 @@
+"""What a flow, a cluster and a client end up with, as MirrorMaker 2 would have it."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from heliograph.config.schema import ClusterConfig, EngineConfig, FlowConfig, MirrorConfig
+from heliograph.config.sections import TOPICS_EXCLUDE
+from heliograph.model import ClusterAlias, FlowId, Offsets, OnExisting, StartAt
+from tests.unit.config.texts import TWO_CLUSTERS, config_of, with_lines
+
+A, B = ClusterAlias("A"), ClusterAlias("B")
+AB, BA = FlowId(source=A, target=B), FlowId(source=B, target=A)
+
+
+def flow_of(lines: str) -> FlowConfig:
+    return with_lines(lines).flow(AB)
+
+
+def test_the_smallest_file_has_mirrormaker_2s_defaults() -> None:
+    config = with_lines("")
+
+    flow = config.flows[0]
+    assert [one.id for one in config.flows] == [AB]
+    assert [one.id for one in config.pairs] == [AB, BA]
+    assert config.clusters[A].bootstrap_servers == ("a1:9092", "a2:9092")
+    assert flow.topics == (".*",)
+    assert flow.topics_exclude == TOPICS_EXCLUDE
+    assert (flow.replication_factor, flow.refresh_interval_s) == (2, 600)
+    assert flow.policy.class_path.endswith("DefaultReplicationPolicy")
+    assert flow.start_at is StartAt.EARLIEST
+    assert config.engine == EngineConfig()
+    assert config.notes == ()
+
+
+def test_heliograph_is_safer_than_mirrormaker_2_where_nothing_is_said() -> None:
+    flow = flow_of("")
+
+    assert flow.read_committed
+    assert flow.tasks_max is None
+    assert (flow.offsets, flow.on_existing) == (Offsets.MAPPED, OnExisting.APPEND)
+    assert (flow.on_retention_overrun, flow.on_topic_recreated) == ("stall", "stall")
+
+
+def test_a_flows_own_key_beats_the_same_key_at_the_top_wherever_they_stand() -> None:
+    first = flow_of("A->B.topics = mine\ntopics = everyones\n")
+    last = flow_of("topics = everyones\nA->B.topics = mine\n")
+
+    assert first.topics == last.topics == ("mine",)
+
+
+def test_a_key_at_the_top_is_the_default_of_every_flow() -> None:
+    config = with_lines("B->A.enabled = true\ntopics = everyones\nB->A.topics = mine\n")
+
+    assert config.flow(AB).topics == ("everyones",)
+    assert config.flow(BA).topics == ("mine",)
+
+
+def test_a_key_mirrormaker_2_drops_at_the_top_is_dropped_and_noted() -> None:
+    config = with_lines("use.defaults.from = source\n")
+
+    assert config.flow(AB).topic_configs.use_defaults_from == "target"
+    assert config.notes == (
+        "line 5  use.defaults.from: ignored here, as by MirrorMaker 2; "
+        "write `A->B.use.defaults.from`",
+    )
+
+
+def test_the_clusters_consumer_beats_the_flows_consumer() -> None:
+    lines = (
+        "A.consumer.fetch.max.bytes = 1\n"
+        "A->B.consumer.fetch.max.bytes = 2\n"
+        "A->B.consumer.max.poll.records = 3\n"
+    )
+
+    flow = flow_of(lines)
+
+    assert flow.clients.source_consumer == {"fetch.max.bytes": "1", "max.poll.records": "3"}
+
+
+def test_the_flows_source_consumer_beats_the_clusters_consumer() -> None:
+    lines = "A.consumer.fetch.max.bytes = 1\nA->B.source.consumer.fetch.max.bytes = 2\n"
+
+    assert flow_of(lines).clients.source_consumer == {"fetch.max.bytes": "2"}
+
+
+def test_records_are_written_with_the_targets_producer_and_the_flows_override() -> None:
+    lines = (
+        "B.producer.acks = all\n"
+        "B.producer.max.request.size = 1\n"
+        "A.producer.acks = 0\n"
+        "A->B.producer.override.max.request.size = 2\n"
+        "A->B.producer.retries = 4\n"
+    )
+
+    clients = flow_of(lines).clients
+
+    assert clients.target_producer == {"acks": "all", "max.request.size": "2"}
+    assert clients.offset_syncs_producer == {"retries": "4"}
+
+
+def test_keys_of_a_flow_that_begin_like_a_client_are_not_client_overrides() -> None:
+    flow = flow_of("A->B.consumer.poll.timeout.ms = 5\nA->B.admin.timeout.ms = 6\n")
+
+    assert flow.clients.source_consumer == {}
+    assert flow.clients.source_admin == flow.clients.target_admin == {}
+    assert flow.connector.consumer_poll_timeout_ms == 5
+    assert flow.connector.admin_timeout_ms == 6
+
+
+def test_a_flows_view_of_its_clusters_carries_its_overrides() -> None:
+    config = with_lines(
+        "A->B.consumer.fetch.max.bytes = 2\nA->B.admin.retries = 7\n"
+        "A->B.producer.override.max.request.size = 3\n"
+    )
+
+    source, target = config.source_of(AB), config.target_of(AB)
+
+    assert source.consumer == {"fetch.max.bytes": "2"}
+    assert target.producer == {"max.request.size": "3"}
+    assert source.admin == target.admin == {"retries": "7"}
+    assert config.clusters[A].consumer == {}
+    assert pickle.loads(pickle.dumps(source)) == source
+
+
+def test_client_keys_nobody_knows_are_passed_along() -> None:
+    config = with_lines("A.consumer.any.thing = x\n")
+
+    assert config.clusters[A].consumer == {"any.thing": "x"}
+
+
+@pytest.mark.parametrize(
+    ("line", "start_at"),
+    [
+        ("A.consumer.auto.offset.reset = latest", StartAt.LATEST),
+        ("A->B.consumer.auto.offset.reset = latest", StartAt.LATEST),
+        ("B.consumer.auto.offset.reset = latest", StartAt.EARLIEST),
+        ("consumer.auto.offset.reset = latest", StartAt.EARLIEST),
+    ],
+)
+def test_a_lane_begins_where_the_reading_consumer_would(line: str, start_at: StartAt) -> None:
+    assert flow_of(line).start_at is start_at
+
+
+@pytest.mark.parametrize(
+    ("lines", "read_committed"),
+    [
+        ("A.consumer.isolation.level = read_uncommitted", False),
+        ("A.consumer.isolation.level = read_committed", True),
+        ("B.consumer.isolation.level = read_uncommitted", True),
+        ("read.committed = false", False),
+        ("A->B.read.committed = false\nA.consumer.isolation.level = read_uncommitted", False),
+    ],
+)
+def test_aborted_records_are_mirrored_only_on_request(lines: str, read_committed: bool) -> None:
+    assert flow_of(lines).read_committed is read_committed
+
+
+def test_own_keys_are_read_at_the_top_and_per_flow() -> None:
+    lines = (
+        "offsets = preserve\non.existing = refuse\nA->B.on.retention.overrun = skip\n"
+        "on.topic.recreated = restart\nmaster = local[2]\nslots = 4\nslots.cpus = 0.5\n"
+        "slots.lease.ms.max = 9000\nslots.bytes.max = 1048576\nlink.host = 10.0.0.1\n"
+        "spark.ui.enabled = false\nspark.executor.memory = 1g\n"
+    )
+
+    config = with_lines(lines)
+
+    flow, engine = config.flow(AB), config.engine
+    assert (flow.offsets, flow.on_existing) == (Offsets.PRESERVE, OnExisting.REFUSE)
+    assert (flow.on_retention_overrun, flow.on_topic_recreated) == ("skip", "restart")
+    assert (engine.master, engine.slots, engine.slot_cpus) == ("local[2]", 4, 0.5)
+    assert (engine.lease_ms_max, engine.bytes_max) == (9_000, 1_048_576)
+    assert engine.link_host == "10.0.0.1"
+    assert engine.spark == {"spark.ui.enabled": "false", "spark.executor.memory": "1g"}
+
+
+def test_worker_keys_come_from_the_cluster_then_from_the_top_where_it_is_passed_on() -> None:
+    lines = (
+        "offset.storage.replication.factor = 1\n"
+        "B.offset.storage.replication.factor = 2\n"
+        "offset.flush.interval.ms = 7\n"
+        "B.offset.flush.interval.ms = 8\n"
+        "B.rebalance.timeout.ms = 9\n"
+    )
+
+    clusters = with_lines(lines).clusters
+
+    assert clusters[A].worker.offset_storage_replication_factor == 1
+    assert clusters[B].worker.offset_storage_replication_factor == 2
+    assert clusters[A].worker.offset_flush_interval_ms == 60_000
+    assert clusters[B].worker.offset_flush_interval_ms == 8
+    assert clusters[B].worker.other == {"rebalance.timeout.ms": "9"}
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        (
+            "consumer.fetch.max.bytes = 1",
+            "ignored here, as by MirrorMaker 2; write `B.consumer.fetch.max.bytes`",
+        ),
+        ("emit.heartbeats.enabled = true", "understood, does not act yet"),
+        ("listeners = http://x:1", "belongs to Kafka Connect and does nothing here"),
+        ("listeners.https.ssl.protocol = TLS", "belongs to Kafka Connect and does nothing here"),
+        ("A.rebalance.timeout.ms = 1", "belongs to Kafka Connect and does nothing here"),
+        ("A->B.key.converter.x = 1", "belongs to Kafka Connect and does nothing here"),
+        (
+            "B.producer.compression.type = lz4",
+            "batches travel unopened: the source's producers decided this",
+        ),
+        (
+            "A->B.producer.override.linger.ms = 5",
+            "batches travel unopened: the source's producers decided this",
+        ),
+        (
+            "A->B.producer.acks = 1",
+            "reaches offset syncs only, as in MirrorMaker 2; write `A->B.producer.override.acks`",
+        ),
+    ],
+)
+def test_a_key_that_does_nothing_is_noted_with_the_reason(line: str, note: str) -> None:
+    assert with_lines(line).notes == (f"line 5  {line.split(' ')[0]}: {note}",)
+
+
+def test_an_alias_may_hold_dots_and_begin_like_another() -> None:
+    text = (
+        "clusters = eu, eu.west\neu.bootstrap.servers = a:1\neu.west.bootstrap.servers = b:1\n"
+        "eu.west->eu.enabled = true\neu->eu.west.topics = mine\n"
+    )
+
+    config = config_of(text)
+
+    west = ClusterAlias("eu.west")
+    assert config.clusters[west].bootstrap_servers == ("b:1",)
+    assert [flow.id for flow in config.flows] == [FlowId(source=west, target=ClusterAlias("eu"))]
+    assert config.flow(FlowId(source=ClusterAlias("eu"), target=west)).topics == ("mine",)
+
+
+def test_regexes_arrive_respelled_for_python() -> None:
+    assert flow_of("topics = \\\\Qa.b\\\\E, orders.*\n").topics == (r"a\.b", "orders.*")
+
+
+def test_an_empty_list_is_empty() -> None:
+    assert flow_of("topics.exclude =\n").topics_exclude == ()
+
+
+def test_the_model_pickles_whole() -> None:
+    config = config_of(TWO_CLUSTERS)
+
+    back = pickle.loads(pickle.dumps(config))
+
+    assert isinstance(back, MirrorConfig)
+    assert back == config
+    assert isinstance(back.clusters[A], ClusterConfig)

@@ -1,0 +1,70 @@
+"""The page about configuration and the keys that exist say the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from heliograph.config.keys import FLOW_KEYS, model_keys
+from heliograph.config.reference import reference_rows
+from heliograph.config.schema import FlowConfig
+from heliograph.config.sections import Section
+from tests.unit.config.texts import config_of, problems_of
+
+PAGE = (Path(__file__).parents[3] / "docs/reference/config.md").read_text()
+
+
+@pytest.mark.parametrize("name", model_keys())
+def test_every_key_is_on_the_page(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+@pytest.mark.parametrize("heading", reference_rows())
+def test_every_row_says_what_the_model_says(heading: str) -> None:
+    lines = set(PAGE.splitlines())
+
+    missing = [row for row in reference_rows()[heading] if row not in lines]
+
+    assert missing == []
+
+
+def test_no_row_is_about_a_key_that_does_not_exist() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| .* \| (?:yes|not yet|Connect only) \|", PAGE, re.MULTILINE)
+
+    assert set(rows) <= set(model_keys())
+
+
+def test_every_field_of_a_flow_has_a_key_or_is_put_together_from_several() -> None:
+    together = {"id", "clients", "start_at", "connector.plugins"}
+
+    fields = set(leaves(FlowConfig)) - together
+
+    assert fields == {key.field for key in FLOW_KEYS}
+
+
+def leaves(model: type[Section], prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for name, field in model.model_fields.items():
+        inner = type(field.default)
+        if issubclass(inner, Section) and name != "clients":
+            found += leaves(inner, f"{prefix}{name}.")
+        else:
+            found.append(prefix + name)
+    return found
+
+
+def test_the_smallest_file_of_the_page_loads() -> None:
+    (smallest,) = re.findall(r"```properties\n(.*?)```", PAGE, re.DOTALL)
+
+    assert config_of(smallest).flows[0].topics == ("orders.*", "payments")
+
+
+def test_the_problems_on_the_page_are_what_is_said() -> None:
+    text = "\n" * 3 + (
+        "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\n"
+        "A->B.enabled = true\n\nA->B.topcs = x\n\n\n\n\nslots.lease.ms.max = 500\n"
+    )
+
+    assert "\n".join(f"  {problem}" for problem in problems_of(text)) in PAGE

@@ -1,0 +1,239 @@
+"""Entries folded one after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from heliograph.errors import WireError
+from heliograph.ledger.entries import (
+    FlowEntry,
+    FlowKey,
+    HeadEntry,
+    HeadKey,
+    LossEntry,
+    LossKey,
+    RunsEntry,
+    RunsKey,
+    StartEntry,
+    StartKey,
+    encode,
+    encode_key,
+)
+from heliograph.ledger.runs import Run
+from heliograph.ledger.view import LedgerView
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    OffsetRange,
+    StallReason,
+    TopicName,
+    TopicPartition,
+)
+
+ORDERS = TopicName("orders")
+FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
+
+
+def flow(producer_id: int) -> FlowEntry:
+    return FlowEntry(
+        flow=FLOW, producer_id=producer_id, producer_epoch=0, source_cluster_id="x", created_ms=1
+    )
+
+
+FIRST, SECOND = "1" * 32, "2" * 32
+
+
+def start(position: int, author: str, source_offset: int) -> StartEntry:
+    return StartEntry(
+        topic=ORDERS,
+        partition=3,
+        position=position,
+        author=author,
+        source_offset=source_offset,
+        target_offset=position,
+        source_topic_id=None,
+        target_topic_id=None,
+        at_ms=1,
+    )
+
+
+def head(position: int) -> HeadEntry:
+    return HeadEntry(
+        topic=ORDERS,
+        partition=3,
+        position=position,
+        source_next_offset=position,
+        source_end_offset=position,
+        target_next_offset=position,
+        source_topic_id=None,
+        target_topic_id=None,
+        at_ms=1,
+    )
+
+
+def runs(*triples: tuple[int, int, int]) -> RunsEntry:
+    return RunsEntry(
+        topic=ORDERS,
+        partition=3,
+        runs=tuple(
+            Run(position=position, source_offset=source_offset, target_offset=target_offset)
+            for position, source_offset, target_offset in triples
+        ),
+    )
+
+
+def loss(position: int, start: int, end: int) -> LossEntry:
+    return LossEntry(
+        topic=ORDERS,
+        partition=3,
+        position=position,
+        lost=OffsetRange(start=start, end=end),
+        reason=StallReason.RETENTION_OVERRUN,
+        at_ms=1,
+    )
+
+
+def test_a_view_of_nothing_knows_no_flow_and_no_lane() -> None:
+    view = LedgerView()
+
+    assert view.flow is None
+    assert view.lanes == ()
+    assert view.lane(ORDERS, 3) is None
+    assert view.lane_keys(ORDERS, 3) == ()
+
+
+def test_a_lane_has_its_last_head_its_runs_and_its_losses() -> None:
+    view = LedgerView()
+
+    for entry in (head(1), runs((0, 0, 0), (5, 9, 5)), loss(5, 5, 9), head(7), runs((7, 20, 7))):
+        view.apply(entry)
+
+    lane = view.lane(ORDERS, 3)
+    assert lane is not None
+    assert lane.head == head(7)
+    assert list(lane.runs) == list(runs((0, 0, 0), (5, 9, 5), (7, 20, 7)).runs)
+    assert lane.losses == (loss(5, 5, 9),)
+    assert view.lanes == (TopicPartition(topic=ORDERS, partition=3),)
+
+
+def test_the_first_of_two_drivers_that_start_a_flow_names_its_producer_id() -> None:
+    view = LedgerView()
+
+    view.apply(flow(7_000))
+    view.apply(flow(7_001))
+
+    assert view.flow == flow(7_000)
+
+    view.remove(FlowKey(producer_id=7_000))
+
+    assert view.flow == flow(7_001)
+
+
+def test_the_first_of_two_mirrors_that_find_a_new_lane_says_where_it_begins() -> None:
+    view = LedgerView()
+
+    for entry in (start(0, FIRST, 100), runs((10, 120, 10)), start(0, SECOND, 105)):
+        view.apply(entry)
+
+    lane = view.lane(ORDERS, 3)
+    assert lane is not None
+    assert lane.starts == (start(0, FIRST, 100),)
+    assert list(lane.runs) == list(runs((0, 100, 0), (10, 120, 10)).runs)
+
+
+def test_a_lane_that_begins_again_has_both_starts_and_new_source_offsets() -> None:
+    view = LedgerView()
+
+    for entry in (start(0, FIRST, 100), runs((10, 120, 10)), start(20, FIRST, 0)):
+        view.apply(entry)
+
+    lane = view.lane(ORDERS, 3)
+    assert lane is not None
+    assert lane.starts == (start(0, FIRST, 100), start(20, FIRST, 0))
+    assert lane.runs.position_of_source(5) == 25
+
+
+def test_runs_from_the_start_on_replace_its_run_and_leave_the_start() -> None:
+    view = LedgerView()
+    view.apply(start(0, FIRST, 100))
+    view.apply(runs((0, 100, 7)))
+
+    keys = view.lane_keys(ORDERS, 3)
+
+    lane = view.lane(ORDERS, 3)
+    assert lane is not None
+    assert lane.starts == (start(0, FIRST, 100),)
+    assert list(lane.runs) == list(runs((0, 100, 7)).runs)
+    assert keys == (
+        StartKey(topic=ORDERS, partition=3, position=0, author=FIRST),
+        RunsKey(topic=ORDERS, partition=3, position=0),
+    )
+
+
+def test_two_losses_at_one_position_are_both_remembered() -> None:
+    view = LedgerView()
+
+    view.apply(loss(5, 5, 9))
+    view.apply(loss(5, 9, 30))
+
+    lane = view.lane(ORDERS, 3)
+    assert lane is not None
+    assert sum(entry.lost.count for entry in lane.losses) == 25
+
+
+def test_a_lane_whose_keys_are_all_removed_is_forgotten() -> None:
+    view = LedgerView()
+    for entry in (head(9), runs((0, 0, 0)), runs((8, 9, 8)), runs((4, 6, 4)), loss(4, 4, 6)):
+        view.apply(entry)
+
+    keys = view.lane_keys(ORDERS, 3)
+    for key in keys:
+        view.apply_record(encode_key(key), None)
+
+    # Position 8 was replaced as a whole by position 4, which holds it down and so goes after it.
+    assert keys == (
+        LossKey(topic=ORDERS, partition=3, position=4, lost_start=4),
+        RunsKey(topic=ORDERS, partition=3, position=8),
+        RunsKey(topic=ORDERS, partition=3, position=0),
+        RunsKey(topic=ORDERS, partition=3, position=4),
+        HeadKey(topic=ORDERS, partition=3),
+    )
+    assert view.lane(ORDERS, 3) is None
+
+
+def test_a_tombstone_removes_the_runs_of_its_own_entry_only() -> None:
+    view = LedgerView()
+    for entry in (runs((0, 0, 0), (2, 4, 2)), runs((4, 8, 4)), runs((6, 12, 6))):
+        view.apply(entry)
+
+    view.remove(RunsKey(topic=ORDERS, partition=3, position=0))
+    view.remove(RunsKey(topic=ORDERS, partition=3, position=2))
+
+    lane = view.lane(ORDERS, 3)
+    assert lane is not None
+    assert list(lane.runs) == list(runs((4, 8, 4), (6, 12, 6)).runs)
+
+
+def test_a_tombstone_of_something_unknown_changes_nothing() -> None:
+    view = LedgerView()
+    view.apply(head(1))
+
+    view.remove(HeadKey(topic=TopicName("other"), partition=0))
+    view.remove(FlowKey(producer_id=1))
+    view.remove(RunsKey(topic=ORDERS, partition=3, position=0))
+
+    lane = view.lane(ORDERS, 3)
+    assert lane is not None
+    assert lane.head == head(1)
+
+
+def test_records_are_folded_from_their_bytes_and_garbage_is_refused() -> None:
+    view = LedgerView()
+    view.apply_record(*encode(head(4)))
+
+    with pytest.raises(WireError):
+        view.apply_record(b"head|orders|3", b"{}")
+
+    lane = view.lane(ORDERS, 3)
+    assert lane is not None
+    assert lane.head == head(4)
