@@ -29,6 +29,30 @@ with running_session(config) as session, running_slots(session, config) as slots
     sys.stdin.read()
 """
 
+DRIVER_WITHOUT_JVM = """
+import psutil
+from heliograph.errors import EngineError
+from heliograph.spark.slots import Slots
+from heliograph.spark.session import start_session
+from tests.spark.fake_carrier import FakeCarrier
+from tests.spark.kit import engine, wait_running
+
+config = engine("local[2]")
+session = start_session(config)
+slots = Slots(session, clusters={}, engine=config, carrier=FakeCarrier)
+slots.start(1)
+wait_running(slots)
+for child in psutil.Process().children():
+    if "java" in child.name():
+        child.kill()
+        child.wait()
+try:
+    slots.apply({})
+except EngineError as exc:
+    print(exc)
+slots.stop()
+"""
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
@@ -82,3 +106,17 @@ def test_slots_of_a_frozen_driver_stop_within_the_lease_and_return_when_it_wakes
     assert stopped == still
     assert carried_on_s < LEASE_MS / 1000 + 0.5
     wait_until(lambda: sum(written(journal).values()) > sum(still.values()))
+
+
+def test_a_driver_whose_jvm_is_killed_says_so_and_ends() -> None:
+    driver = subprocess.run(
+        [sys.executable, "-c", DRIVER_WITHOUT_JVM],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert "Spark is gone: its JVM ended" in driver.stdout, driver.stderr
+    assert driver.returncode == 0

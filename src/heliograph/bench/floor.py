@@ -25,8 +25,7 @@ from heliograph.errors import BenchError
 from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, TopicName
 from heliograph.shuttle.appending import IN_FLIGHT_BYTES_MAX, TIMEOUT_MS
-from heliograph.shuttle.fetching import BYTES_MAX, WAIT_MS_MAX
-from heliograph.shuttle.lane import FETCH_BYTES
+from heliograph.shuttle.flow import FetchLimits
 from heliograph.wire.batch import SEQUENCES, parse_header, restamp
 from heliograph.wire.fetch import (
     FETCH_KEY,
@@ -45,6 +44,7 @@ from heliograph.wire.produce import (
     produce_request,
 )
 
+_LIMITS: Final = FetchLimits()
 _NO_SESSION_EPOCH: Final = -1
 _CONNECTIONS: Final = (1, 2)
 """A broker opens compressed batches on one thread a connection; which is better is measured."""
@@ -78,12 +78,14 @@ async def floor_fetch(cluster: LocalCluster, row: CopyRow, topic: str) -> float:
         clock = _Clock()
         while clock.records < row.records:
             body = fetch_request(
-                wait_ms_max=WAIT_MS_MAX,
-                bytes_max=BYTES_MAX,
+                wait_ms_max=_LIMITS.wait_ms_max,
+                bytes_max=_LIMITS.bytes_max,
                 read_committed=True,
                 session_id=0,
                 session_epoch=_NO_SESSION_EPOCH,
-                wanted={at: FetchFrom(n, -1, -1, FETCH_BYTES) for at, n in cursors.items()},
+                wanted={
+                    at: FetchFrom(n, -1, -1, _LIMITS.partition_bytes) for at, n in cursors.items()
+                },
             )
             answer = parse_fetch_answer(await connection.request(FETCH_KEY, FETCH_VERSION, [body]))
             found = 0

@@ -115,7 +115,9 @@ class Connection:
         key, version = int(message.__api_key__), int(message.__version__)
         self.version_of(key, version, version)
         try:
-            body = await asyncio.wait_for(self.request(key, version, [out.getvalue()]), timeout_s)
+            # Not wait_for: before Python 3.12 it may swallow a cancellation that meets the answer.
+            async with asyncio.timeout(timeout_s):
+                body = await self.request(key, version, [out.getvalue()])
         except TimeoutError as exc:
             raise BrokerUnreachable(f"{self.name}: no answer in {timeout_s:.0f} s") from exc
         return entity_reader(answer_type)(bytes(body), 0)[0]
@@ -221,7 +223,8 @@ async def open_connection(
     settings = {"client_id": CLIENT_ID, "request_timeout_ms": int(timeout_s * 1000), **settings}
     opened = AIOKafkaConnection(host, port, **settings)
     try:
-        await asyncio.wait_for(opened.connect(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await opened.connect()
     except (SaslAuthenticationFailed, UnsupportedSaslMechanismError) as exc:
         raise NotAuthorised(f"{name}: credentials refused") from exc
     except (KafkaError, OSError, TimeoutError, EOFError) as exc:

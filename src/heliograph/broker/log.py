@@ -27,9 +27,15 @@ _FETCH_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 async def fetch_once(
-    cluster: Cluster, partition: TopicPartition, offset: int, *, wait_ms_max: int = 0
+    cluster: Cluster,
+    partition: TopicPartition,
+    offset: int,
+    *,
+    wait_ms_max: int = 0,
+    bytes_max: int = _FETCH_BYTES,
+    read_committed: bool = False,
 ) -> FetchedPartition:
-    """One uncommitted Fetch of one partition, outside any session."""
+    """One Fetch of one partition, outside any session."""
     leader, topic = cluster.leader(partition), cluster.topic(partition.topic)
     where = f"cluster {cluster.alias}: {partition}"
     if leader is None or topic is None:
@@ -40,10 +46,10 @@ async def fetch_once(
     body = fetch_request(
         wait_ms_max=wait_ms_max,
         bytes_max=_FETCH_BYTES_MAX,
-        read_committed=False,
+        read_committed=read_committed,
         session_id=0,
         session_epoch=-1,
-        wanted={key: FetchFrom(offset, -1, -1, _FETCH_BYTES)},
+        wanted={key: FetchFrom(offset, -1, -1, bytes_max)},
     )
     answer = parse_fetch_answer(await connection.request(FETCH_KEY, FETCH_VERSION, [body]))
     if answer.error_code != NONE:

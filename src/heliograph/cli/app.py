@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import typer
 from rich.console import Console
 
 from heliograph import __version__
+from heliograph.cli.bench import bench
+from heliograph.cli.demo import DEMO_HELP, demo
+from heliograph.cli.ledger import LEDGER_HELP, ledger
 from heliograph.cli.local import local_app
-from heliograph.cli.run import run
+from heliograph.cli.output import EXIT_FAILED, EXIT_USAGE, remarks
+from heliograph.cli.plan import PLAN_HELP, plan
+from heliograph.cli.run import RUN_HELP, run
+from heliograph.cli.status import STATUS_HELP, status
 from heliograph.errors import ConfigError, MirrorError
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
+_BENCH_HELP: Final = """Measure Heliograph, MirrorMaker 2 and the floor, on the same brokers.
+
+Every row is run with each system in turn, several times; the medians are told. Ends with 1 when a
+system did not do its work.
+
+Examples:
+
+  heliograph bench
+
+  heliograph bench --quick --json
+"""
 
 app = typer.Typer(
     name="heliograph",
@@ -22,8 +38,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command(help=DEMO_HELP)(demo)
+app.command(help=PLAN_HELP)(plan)
+app.command(help=RUN_HELP)(run)
+app.command(help=STATUS_HELP)(status)
+app.command(help=LEDGER_HELP)(ledger)
 app.add_typer(local_app, name="local")
-app.command()(run)
+app.command(help=_BENCH_HELP)(bench)
 
 
 def _version(wanted: bool) -> None:
@@ -46,8 +67,8 @@ def main() -> None:
     try:
         app()
     except ConfigError as exc:
-        Console(stderr=True, highlight=False, markup=False).print(str(exc))
+        remarks().print(str(exc))
         sys.exit(EXIT_USAGE)
     except MirrorError as exc:
-        Console(stderr=True, highlight=False, markup=False).print(f"heliograph: {exc}")
+        remarks().print(f"heliograph: {exc}")
         sys.exit(EXIT_FAILED)

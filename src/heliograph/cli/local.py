@@ -79,9 +79,16 @@ def up(
         told.print("Stop them with `heliograph local down`.")
 
 
-@local_app.command()
+_DOWN_HELP = """Stop what `heliograph local up` started and remove its data.
+
+Example:
+
+  heliograph local down --name experiment
+"""
+
+
+@local_app.command(help=_DOWN_HELP)
 def down(name: _Name = "default") -> None:
-    """Stop what `heliograph local up` started and remove its data."""
     told = Console(stderr=True, emoji=False)
     try:
         aliases = background.down(name=name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,11 +14,13 @@ from typing import Annotated, Final
 import typer
 
 from heliograph.cli.live import Display, open_display
+from heliograph.cli.output import start_logging
 from heliograph.clock import monotonic_s
 from heliograph.config.load import load_config
 from heliograph.config.schema import EngineConfig, MirrorConfig
 from heliograph.model import LaneId, LaneProgress, Stalled
 from heliograph.services.desk import LedgerDesk
+from heliograph.services.lease import Leases
 from heliograph.services.steer import Mirror
 from heliograph.spark.session import start_session, stop_session, task_slots
 from heliograph.spark.slots import Slots
@@ -31,11 +33,30 @@ _DRAIN_S_MAX: Final = 60.0
 _CORES_PER_SLOT: Final = 2
 """One slot fills its target broker long before it fills a core; more of them only share that
 broker."""
+_LEASE_WAIT_S: Final = 3.0
 EXIT_STALLED: Final = 3
+
+RUN_HELP: Final = """Mirror topics as FILE says, until told to stop.
+
+Ctrl-C or SIGTERM drains: what was fetched is appended and settled, then the mirror ends. A second
+one ends it at once. Either way nothing is lost and nothing repeated: the next run goes on exactly
+there. A second driver of the same flows stands by and takes over when the first is gone.
+
+Ends with 3 when a lane is stalled at the end.
+
+Examples:
+
+  heliograph run mm2.properties
+
+  heliograph run mm2.properties --once --master 'local[4]'
+"""
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="An mm2.properties file, with or without own keys.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="An mm2.properties file, with or without own keys."),
+    ],
     once: Annotated[
         bool, typer.Option("--once", help="Catch up with the source, settle and end.")
     ] = False,
@@ -49,15 +70,14 @@ def run(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No live table; only what changes is said.")
     ] = False,
+    no_lease: Annotated[
+        bool,
+        typer.Option(
+            "--no-lease", help="Mirror even where another driver leads. Nothing breaks; both work."
+        ),
+    ] = False,
 ) -> None:
-    """Mirror topics as FILE says.
-
-    Ctrl-C or SIGTERM drains: what was fetched is appended and settled, then the mirror ends. A
-    second one
-    ends it at once. Either way nothing is lost and nothing repeated: the next run goes on exactly
-    there.
-    """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    start_logging()
     config = load_config(file)
     for note in config.notes:
         log.info("%s", note)
@@ -65,29 +85,44 @@ def run(
         engine = config.engine
         update = {"master": master or engine.master, "slots": slots or engine.slots}
         config = config.model_copy(update={"engine": engine.model_copy(update=update)})
-    raise typer.Exit(mirror(config, once=once, live=not quiet))
+    raise typer.Exit(mirror(config, once=once, live=not quiet, lease=not no_lease))
 
 
-def mirror(config: MirrorConfig, *, once: bool, live: bool) -> int:
-    """Run all flows of `config`; the exit code says whether every lane was well at the end."""
+def mirror(
+    config: MirrorConfig,
+    *,
+    once: bool,
+    live: bool,
+    lease: bool = True,
+    done: Callable[[Mapping[LaneId, LaneProgress]], bool] = lambda _: False,
+) -> int:
+    """Run all flows of `config`; the exit code says whether every lane was well at the end.
+
+    It ends when told to by a signal, when `done` says so, or `once` every lane has caught up.
+    """
     began_s = monotonic_s()
 
     def phase(what: str) -> None:
         log.info("[%.1f s] %s", monotonic_s() - began_s, what)
 
-    with _stop_signals() as stop:
+    def enough(steered: Mirror, progress: Mapping[LaneId, LaneProgress]) -> bool:
+        return done(progress) or (once and steered.finished(progress))
+
+    with _stop_signals() as stop, _leased(config, lease=lease) as (desk, leases):
         session = start_session(config.engine, say=phase)
         phase("Spark is up")
-        desk = LedgerDesk(config.clusters)
         count = slot_count(config.engine, task_slots(session, config.engine))
         slots = Slots(session, clusters=config.clusters, engine=config.engine)
         try:
             slots.start(count)
-            steered = Mirror(config, desk, count)
+            if leases is not None:
+                leases.slot_count = count
+                leases.wait_known(_LEASE_WAIT_S)
+            steered = Mirror(config, desk, count, leases.leads if leases else lambda _: True)
             with open_display(live) as display:
                 steered.steer(slots)
                 phase(f"{len(steered.lanes)} lanes handed to {count} slots")
-                progress = _follow(steered, slots, stop, display, once=once)
+                progress = _follow(steered, slots, stop, display, enough)
             if stop.wanted < 2:
                 phase("draining")
                 slots.drain(_DRAIN_S_MAX)
@@ -95,9 +130,23 @@ def mirror(config: MirrorConfig, *, once: bool, live: bool) -> int:
             phase("settled")
         finally:
             slots.stop()
-            desk.close()
             stop_session(session)
     return _verdict(progress, config)
+
+
+@contextmanager
+def _leased(config: MirrorConfig, *, lease: bool) -> Iterator[tuple[LedgerDesk, Leases | None]]:
+    """The ledgers, and the leases unless not wanted; claimed while Spark starts."""
+    desk = LedgerDesk(config.clusters)
+    leases = Leases(config, desk) if lease else None
+    try:
+        if leases is not None:
+            leases.start()
+        yield desk, leases
+    finally:
+        if leases is not None:
+            leases.release()
+        desk.close()
 
 
 def slot_count(engine: EngineConfig, room: int) -> int:
@@ -108,7 +157,11 @@ def slot_count(engine: EngineConfig, room: int) -> int:
 
 
 def _follow(
-    steered: Mirror, slots: Slots, stop: StopSignals, display: Display, *, once: bool
+    steered: Mirror,
+    slots: Slots,
+    stop: StopSignals,
+    display: Display,
+    enough: Callable[[Mirror, Mapping[LaneId, LaneProgress]], bool],
 ) -> Mapping[LaneId, LaneProgress]:
     rebalance_s = monotonic_s() + _REBALANCE_S
     first = True
@@ -118,7 +171,7 @@ def _follow(
         if first and any(at.records for at in progress.values()):
             log.info("first records mirrored")
             first = False
-        if stop.wanted or (once and steered.finished(progress)):
+        if stop.wanted or enough(steered, progress):
             return progress
         if steered.due:
             steered.steer(slots)

@@ -25,6 +25,15 @@ class Run:
     source_offset: int
     target_offset: int
 
+    def at(self, position: int) -> Run:
+        """The same run, told from a later record on."""
+        records = position - self.position
+        return Run(
+            position=position,
+            source_offset=self.source_offset + records,
+            target_offset=self.target_offset + records,
+        )
+
 
 class Runs:
     """All runs of one lane, in the order of their positions.
@@ -37,10 +46,18 @@ class Runs:
     then on source offsets mean the new topic, so only the runs since then answer for them.
     """
 
-    __slots__ = ("_first_mapped", "_positions", "_restarts", "_sources", "_target_back", "_targets")
+    __slots__ = (
+        "_first_mapped",
+        "_known_end",
+        "_positions",
+        "_restarts",
+        "_sources",
+        "_target_back",
+        "_targets",
+    )
 
     def __init__(self, runs: Sequence[Run] = ()) -> None:
-        self._clear()
+        self.clear()
         self.replace_from(runs)
 
     def __len__(self) -> int:
@@ -58,6 +75,11 @@ class Runs:
         return self._run(len(self) - 1) if self._positions else None
 
     @property
+    def known_end(self) -> int:
+        """After the last position somebody had seen; from here on the last run is only a guess."""
+        return self._known_end
+
+    @property
     def source_restart_position(self) -> int:
         """Where the present source topic begins; the first position unless it was replaced."""
         if not self._positions:
@@ -73,6 +95,22 @@ class Runs:
         """
         return None if self._target_back is None else self._positions[self._target_back]
 
+    @property
+    def before_contradiction(self) -> Run | None:
+        """The last run before `contradicted_at`: where to begin to read what the target has.
+
+        Either of the two may be the wrong one, so it has the lower of the offsets they claim.
+        """
+        if self._target_back is None:
+            return None
+        before, back = self._run(self._target_back - 1), self._run(self._target_back)
+        records = back.position - before.position
+        return Run(
+            position=before.position,
+            source_offset=before.source_offset,
+            target_offset=max(0, min(before.target_offset, back.target_offset - records)),
+        )
+
     def replace_from(self, runs: Sequence[Run]) -> None:
         """Forget every run at or after the first one's position, and take these instead."""
         if not runs:
@@ -80,14 +118,37 @@ class Runs:
         require_ascending(runs)
         self._truncate(bisect_left(self._positions, runs[0].position))
         self._append(runs)
+        self._known_end = runs[-1].position + 1
 
-    def remove_between(self, start_position: int, end_position: int | None) -> None:
-        """Drop the runs that begin in `[start, end)`; costs a pass over all runs."""
-        kept = [run for run in self if run.position < start_position]
-        if end_position is not None:
-            kept.extend(self.since(end_position))
-        self._clear()
-        self._append(kept)
+    def replace_between(
+        self, start_position: int, end_position: int | None, runs: Sequence[Run]
+    ) -> None:
+        """Forget the runs in `[start, end)` and take these, of which the first begins at `start`.
+
+        What is known of the lane after `end` stays: a run that began inside and lasted beyond
+        begins again at `end`, unless the new ones say the same there. Where nothing is known after
+        `end`, it lasted only for want of another, and the new ones last instead.
+        """
+        if end_position is None:
+            self.replace_from(runs)
+            return
+        require_ascending(runs)
+        if not runs or runs[0].position != start_position or runs[-1].position >= end_position:
+            raise InvariantError(f"not runs of [{start_position}, {end_position}): {runs[:3]}")
+        start, end = (
+            bisect_left(self._positions, position) for position in (start_position, end_position)
+        )
+        after = [self._run(index) for index in range(end, len(self))]
+        begins_there = bool(after) and after[0].position == end_position
+        if end > start and end_position < self._known_end and not begins_there:
+            resumed = self._run(end - 1).at(end_position)
+            exists = max(resumed.source_offset, resumed.target_offset) <= OFFSET_MAX
+            if exists and resumed != runs[-1].at(end_position):
+                after.insert(0, resumed)
+        self._truncate(start)
+        self._append(runs)
+        self._append(after)
+        self._known_end = max(self._known_end, end_position)
 
     def since(self, position: int) -> Iterator[Run]:
         """The runs that begin at or after `position`."""
@@ -126,13 +187,14 @@ class Runs:
         mapped = self._first_mapped
         return mapped is None or self._positions[mapped] >= upto_position
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
         self._positions = array("q")
         self._sources = array("q")
         self._targets = array("q")
         self._restarts: list[int] = []
         self._target_back: int | None = None
         self._first_mapped: int | None = None
+        self._known_end = 0
 
     def _truncate(self, length: int) -> None:
         del self._positions[length:]

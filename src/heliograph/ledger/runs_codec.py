@@ -1,6 +1,7 @@
 """Runs as bytes: delta-coded, three varints a run. Pure functions over bytes; runs anywhere.
 
     version         1 byte, 0x01
+    extent          varint   positions replaced, from the first run's on; 0 = all there are
     source_offset   varint   of the first run, whose position is in the record's key
     target_offset   varint   of the first run
     then for each further run, until the bytes end:
@@ -26,11 +27,14 @@ VERSION: Final = 1
 _VARINT_BYTES_MAX: Final = 10
 
 
-def encode_runs(runs: Sequence[Run]) -> bytes:
+def encode_runs(runs: Sequence[Run], end_position: int | None) -> bytes:
     if not runs:
         raise InvariantError("there are no runs to encode")
     require_ascending(runs)
+    if end_position is not None and not runs[-1].position < end_position <= OFFSET_MAX:
+        raise InvariantError(f"runs up to {runs[-1].position} cannot end at {end_position}")
     out = bytearray([VERSION])
+    _put_varint(out, 0 if end_position is None else end_position - runs[0].position)
     _put_varint(out, runs[0].source_offset)
     _put_varint(out, runs[0].target_offset)
     for before, run in pairwise(runs):
@@ -41,12 +45,17 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
     return bytes(out)
 
 
-def decode_runs(first_position: int, value: bytes) -> tuple[Run, ...]:
-    """At least one run, and never more than a third of the bytes: each takes three or more."""
+def decode_runs(first_position: int, value: bytes) -> tuple[tuple[Run, ...], int | None]:
+    """The runs and where what they replace ends.
+
+    At least one run, and never more than half of the bytes: the first takes two or more, each
+    further one three or more.
+    """
     if not value or value[0] != VERSION:
         raise WireError(f"ledger runs of another version than {VERSION}")
     position = first_position
-    source_offset, at = _take_varint(value, 1)
+    extent, at = _take_varint(value, 1)
+    source_offset, at = _take_varint(value, at)
     target_offset, at = _take_varint(value, at)
     runs = [_checked_run(position, source_offset, target_offset)]
     while at < len(value):
@@ -59,7 +68,12 @@ def decode_runs(first_position: int, value: bytes) -> tuple[Run, ...]:
         source_offset += records + source_skip
         target_offset += records + target_skip
         runs.append(_checked_run(position, source_offset, target_offset))
-    return tuple(runs)
+    if extent == 0:
+        return tuple(runs), None
+    end_position = first_position + extent
+    if not position < end_position <= OFFSET_MAX:
+        raise WireError(f"ledger runs: up to position {position}, but they end at {end_position}")
+    return tuple(runs), end_position
 
 
 def _checked_run(position: int, source_offset: int, target_offset: int) -> Run:

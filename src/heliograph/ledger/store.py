@@ -1,27 +1,31 @@
 """The ledger topic: read to its end, written with group commit. Runs on driver and executors.
 
 One partition, compacted, on the target. Whoever writes an entry holds a *ticket*; what needs the
-entry waits until
-its ticket is durable. Writing an entry twice is harmless, so a write whose answer was lost is
-simply repeated.
+entry waits until its ticket is durable. Each process writes as an idempotent producer, one batch at
+a time: a batch whose answer was lost is sent again byte for byte, and the broker drops whichever
+copy comes second. Otherwise an attempt given up on could land after later entries and undo them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from kio.schema.errors import ErrorCode
 
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.log import read_batches
 from heliograph.clock import now_ms
-from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, WireError
-from heliograph.ledger.entries import Entry, encode
+from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError, LeaderMoved, WireError
+from heliograph.ledger.entries import Entry, new_author
+from heliograph.ledger.entry_codec import encode
 from heliograph.ledger.view import LedgerView
 from heliograph.model import TopicName, TopicPartition
+from heliograph.wire.batch import SEQUENCES, restamp
 from heliograph.wire.produce import (
     PRODUCE_KEY,
     PRODUCE_VERSION_MAX,
@@ -34,14 +38,46 @@ _BATCH_BYTES_MAX: Final = 512 * 1024
 _TIMEOUT_MS: Final = 30_000
 _RETRY_PAUSE_S: Final = 0.1
 _RETRY_PAUSE_S_MAX: Final = 2.0
+# The broker forgot the producer (idle for days), or the topic is another one (created again).
+_FORGOTTEN: Final = frozenset(
+    {
+        ErrorCode.out_of_order_sequence_number,
+        ErrorCode.unknown_producer_id,
+        ErrorCode.invalid_producer_epoch,
+    }
+)
+_PRESENT: Final = frozenset({NONE, ErrorCode.duplicate_sequence_number})
+
+
+class _ProducerForgotten(BrokerError):
+    """The batch must be written as somebody else."""
+
+
+@dataclass(slots=True)
+class _Producer:
+    id: int
+    epoch: int
+    next_sequence: int = 0
+
+
+@dataclass(slots=True)
+class _Packed:
+    """One batch, the same bytes until it is acknowledged."""
+
+    entry_count: int
+    batch: bytearray
+    producer: _Producer | None = None
+    """Whom it is stamped with."""
 
 
 class LedgerStore:
     """One flow's ledger in one process. `view` is as new as the last `catch_up`; own writes show
     only then."""
 
-    def __init__(self, cluster: Cluster, topic: TopicName) -> None:
+    def __init__(self, cluster: Cluster, topic: TopicName, author: str = "") -> None:
         self.view = LedgerView()
+        self.author = author or new_author()
+        """What this process's entries are signed with."""
         self.durable = 0
         """Every ticket up to this one is in the ledger."""
         self.on_durable: list[Callable[[], None]] = []
@@ -53,8 +89,10 @@ class LedgerStore:
         self._garbage = 0
         self._tickets = 0
         self._pending: list[tuple[int, Entry]] = []
+        self._producer: _Producer | None = None
         self._wake = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
+        self._bug: BaseException | None = None
         self._reading = asyncio.Lock()
 
     async def catch_up(self) -> None:
@@ -80,15 +118,30 @@ class LedgerStore:
             self._wake.set()
             if self._writing is None:
                 self._writing = asyncio.create_task(self._write_loop())
+                self._writing.add_done_callback(self._ended)
         return self._tickets
 
     async def write(self, entries: Iterable[Entry]) -> None:
         """Write and wait until it is durable, however long the cluster takes."""
-        ticket = self.write_soon(entries)
+        await self._until_durable(self.write_soon(entries))
+
+    async def flush(self, timeout_s: float) -> None:
+        """Wait until all that was queued is durable; `BrokerError` if that takes too long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._until_durable(self._tickets)
+        except TimeoutError as exc:
+            where = f"cluster {self._cluster.alias}: {self._partition}"
+            problem = self.problem or BrokerUnreachable(f"{where}: not written in {timeout_s:g} s")
+            raise problem from exc
+
+    async def _until_durable(self, ticket: int) -> None:
         done = asyncio.Event()
         self.on_durable.append(done.set)
         try:
             while self.durable < ticket:
+                if self._bug is not None:
+                    raise InvariantError(f"{self._partition}: the writer ended") from self._bug
                 done.clear()
                 await done.wait()
         finally:
@@ -128,21 +181,52 @@ class LedgerStore:
             await self._wake.wait()
             self._wake.clear()
             while self._pending:
-                count, batch = _pack(self._pending)
-                try:
-                    await self._append(batch)
-                except BrokerError as exc:
-                    self.problem = exc
+                packed = _pack(self._pending)
+                while not await self._tried(packed):
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, _RETRY_PAUSE_S_MAX)
-                    continue
-                self.problem, pause_s = None, _RETRY_PAUSE_S
-                self.durable = self._pending[count - 1][0]
-                del self._pending[:count]
+                pause_s = _RETRY_PAUSE_S
+                self.durable = self._pending[packed.entry_count - 1][0]
+                del self._pending[: packed.entry_count]
                 for notify in tuple(self.on_durable):
                     notify()
 
-    async def _append(self, batch: bytes) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._bug = task.exception()
+        for notify in tuple(self.on_durable):
+            notify()
+
+    async def _tried(self, packed: _Packed) -> bool:
+        """Whether the batch is in the ledger; `problem` has why not."""
+        try:
+            await self._stamp(packed)
+            await self._append(packed.batch)
+        except _ProducerForgotten as exc:
+            self._producer, self.problem = None, exc
+            return False
+        except BrokerError as exc:
+            self.problem = exc
+            return False
+        self.problem = None
+        if packed.producer is not None:
+            sequence = packed.producer.next_sequence + packed.entry_count
+            packed.producer.next_sequence = sequence % SEQUENCES
+        return True
+
+    async def _stamp(self, packed: _Packed) -> None:
+        if self._producer is None:
+            self._producer = _Producer(*await self._cluster.new_producer_id())
+        if packed.producer is not self._producer:
+            packed.producer = self._producer
+            restamp(
+                memoryview(packed.batch),
+                producer_id=self._producer.id,
+                producer_epoch=self._producer.epoch,
+                sequence=self._producer.next_sequence,
+            )
+
+    async def _append(self, batch: bytearray) -> None:
         partition = self._partition
         if self.problem is not None or self._cluster.leader(partition) is None:
             await self._cluster.refresh([partition.topic])
@@ -153,20 +237,24 @@ class LedgerStore:
         connection = await self._cluster.connection(leader.broker, "ledger")
         version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX)
         parts = produce_request(
-            [(partition.topic, partition.partition, batch)], timeout_ms=_TIMEOUT_MS
+            [(partition.topic, partition.partition, memoryview(batch))], timeout_ms=_TIMEOUT_MS
         )
-        asked = connection.request(PRODUCE_KEY, version, [b"".join(parts)])
         try:
-            body = await asyncio.wait_for(asked, _TIMEOUT_MS / 1000)
+            # Not wait_for: it swallows a cancellation that meets the answer, and `close` hangs.
+            async with asyncio.timeout(_TIMEOUT_MS / 1000):
+                body = await connection.request(PRODUCE_KEY, version, [b"".join(parts)])
         except TimeoutError as exc:
             connection.close(exc)
             raise BrokerUnreachable(f"{where}: no answer in {_TIMEOUT_MS // 1000} s") from exc
         for row in parse_produce_answer(body):
-            if row.error_code != NONE:
+            if row.error_code in _FORGOTTEN:
+                error = broker_error(where, row.error_code, row.message)
+                raise _ProducerForgotten(str(error))
+            if row.error_code not in _PRESENT:
                 raise broker_error(where, row.error_code, row.message)
 
 
-def _pack(pending: Sequence[tuple[int, Entry]]) -> tuple[int, bytes]:
+def _pack(pending: Sequence[tuple[int, Entry]]) -> _Packed:
     """As many entries as fit one batch, at least one."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
@@ -184,4 +272,4 @@ def _pack(pending: Sequence[tuple[int, Entry]]) -> tuple[int, bytes]:
         if builder.append(count, at_ms, key, value, []) is None:
             break
         count += 1
-    return count, bytes(builder.build())
+    return _Packed(count, bytearray(builder.build()))

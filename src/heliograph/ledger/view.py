@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -14,16 +12,18 @@ from heliograph.ledger.entries import (
     FlowKey,
     HeadEntry,
     HeadKey,
+    LeaseEntry,
+    LeaseKey,
     LossEntry,
     LossKey,
     RunsEntry,
     RunsKey,
     StartEntry,
     StartKey,
-    decode,
-    decode_key,
 )
-from heliograph.ledger.runs import Run, Runs
+from heliograph.ledger.entry_codec import decode, decode_key, decode_runs_entry
+from heliograph.ledger.runs import Runs
+from heliograph.ledger.runs_codec import encode_runs
 from heliograph.model import TopicName, TopicPartition
 
 
@@ -41,20 +41,35 @@ class LaneRecord:
 class LedgerView:
     """Fold records in log order; any log and what compaction leaves of it fold to the same view.
 
-    Belongs to one task. The promise needs two things of those who write: all records of a lane,
-    and all flow entries, go to one partition; and tombstones are written for all keys of a lane, to
-    forget it, in the order of `lane_keys`. One for some entry alone would, once compaction has
-    dropped that entry, bring back the older runs it had replaced.
+    That is so because of each key only the last record counts, in the place where that one stands:
+    whoever reads the earlier ones too forgets them when the last one comes. The lease alone is not
+    like that, see `holder`. All records of a lane, and all flow and lease entries, must go to one
+    partition. Belongs to one task.
     """
 
     def __init__(self) -> None:
         self._flows: dict[int, FlowEntry] = {}
+        self._holder: LeaseEntry | None = None
         self._lanes: dict[TopicPartition, _LaneFold] = {}
 
     @property
     def flow(self) -> FlowEntry | None:
         """The first one in the log; see `FlowEntry` for why not the last."""
         return next(iter(self._flows.values()), None)
+
+    @property
+    def holder(self) -> LeaseEntry | None:
+        """Who carries the flow, by its last entry; the reader's clock says whether it still does.
+
+        The first keeps the lease while it renews it. Another takes over with an entry later than
+        the holder's `until_ms`, or after the holder let go.
+
+        Compaction leaves the last entry of each author. A new reader then still finds one holder,
+        and it is the same unless the last entry of somebody who was refused comes before the
+        holder's: then the refused one seems to have been first, until its lease is over and the
+        holder renews. Who was refused lets go at once, so this takes a driver that died between.
+        """
+        return self._holder
 
     @property
     def lanes(self) -> tuple[TopicPartition, ...]:
@@ -74,46 +89,46 @@ class LedgerView:
     def lane_keys(self, topic: TopicName, partition: int) -> tuple[EntryKey, ...]:
         """Every key to write a tombstone for, in this order, to forget the lane.
 
-        Entries replaced as a whole go first, since the others hold them down; then the others from
-        the first position on. So a writer may stop or die anywhere and leave the lane's newest runs
-        as they were. The head is last: it is what says that there is a lane.
+        What the others hold down goes before them: starts that do not count, then starts and runs
+        as they were written. So a writer may stop or die anywhere and nothing that was replaced
+        comes back. The head is last: it is what says that there is a lane.
         """
         fold = self._lanes.get(TopicPartition(topic=topic, partition=partition))
         if fold is None:
             return ()
         counting = {start.key for start in fold.starts_in_force()}
-        # A start that does not count must not come to count because the one before it is gone.
         idle = [key for key in reversed(fold.starts) if key not in counting]
-        written: set[StartKey | RunsKey] = {*counting, *fold.runs_written}
-        replaced = sorted(written.difference(fold.in_force), key=_position)
+        others = [key for key in fold.written if isinstance(key, RunsKey) or key in counting]
         head = (HeadKey(topic=topic, partition=partition),) if fold.head else ()
-        return (*fold.losses, *idle, *replaced, *fold.in_force, *head)
+        return (*fold.losses, *idle, *others, *head)
 
     def apply_record(self, key: bytes, value: bytes | None) -> None:
         """Fold one record of the topic; garbage raises `WireError` and changes nothing."""
         entry = decode(key, value)
         if entry is None:
             self.remove(decode_key(key))
+        elif isinstance(entry, RunsEntry) and value is not None:
+            self._fold_of(entry.key).add_runs(entry, value)
         else:
             self.apply(entry)
 
     def apply(self, entry: Entry) -> None:
-        if isinstance(entry, FlowEntry):
-            # Compaction keeps the last record of a key, so that is where the key counts.
-            self._flows.pop(entry.producer_id, None)
-            self._flows[entry.producer_id] = entry
-            return
-        lane = TopicPartition(topic=entry.topic, partition=entry.partition)
-        fold = self._lanes.setdefault(lane, _LaneFold())
         match entry:
+            case FlowEntry():
+                # Compaction keeps the last record of a key, so that is where the key counts.
+                self._flows.pop(entry.producer_id, None)
+                self._flows[entry.producer_id] = entry
+            case LeaseEntry():
+                self._lease(entry)
             case HeadEntry():
-                fold.head = entry
+                self._fold_of(entry).head = entry
             case RunsEntry():
-                fold.add_runs(entry)
+                value = encode_runs(entry.runs, entry.end_position)
+                self._fold_of(entry).add_runs(entry, value)
             case LossEntry():
-                fold.add_loss(entry)
+                self._fold_of(entry).add_loss(entry)
             case StartEntry():
-                fold.add_start(entry)
+                self._fold_of(entry).add_start(entry)
             case _:
                 assert_never(entry)
 
@@ -122,6 +137,10 @@ class LedgerView:
         if isinstance(key, FlowKey):
             self._flows.pop(key.producer_id, None)
             return
+        if isinstance(key, LeaseKey):
+            if self._holder is not None and self._holder.author == key.author:
+                self._holder = None
+            return
         lane = TopicPartition(topic=key.topic, partition=key.partition)
         fold = self._lanes.get(lane)
         if fold is None:
@@ -129,35 +148,57 @@ class LedgerView:
         match key:
             case HeadKey():
                 fold.head = None
-            case RunsKey():
-                fold.runs_written.discard(key)
-                fold.release(key)
             case LossKey():
                 fold.losses.pop(key, None)
-            case StartKey():
-                fold.starts.pop(key, None)
-                fold.release(key)
+            case RunsKey() | StartKey():
+                fold.forget(key)
             case _:
                 assert_never(key)
         if fold.is_empty:
             del self._lanes[lane]
 
+    def _lease(self, entry: LeaseEntry) -> None:
+        holder = self._holder
+        is_own = holder is not None and holder.author == entry.author
+        if entry.lease_ms == 0:
+            self._holder = None if is_own else holder
+        elif holder is None or is_own or entry.at_ms > holder.until_ms:
+            self._holder = entry
+
+    def _fold_of(self, of: HeadEntry | RunsEntry | RunsKey | LossEntry | StartEntry) -> _LaneFold:
+        lane = TopicPartition(topic=of.topic, partition=of.partition)
+        return self._lanes.setdefault(lane, _LaneFold())
+
 
 @dataclass(slots=True, kw_only=True)
 class _LaneFold:
     head: HeadEntry | None = None
-    runs: Runs = field(default_factory=Runs)
     losses: dict[LossKey, LossEntry] = field(default_factory=dict)
+    written: dict[StartKey | RunsKey, StartEntry | bytes] = field(default_factory=dict)
+    """The last entry of each key, in log order; runs as bytes, for there may be a million."""
     starts: dict[StartKey, StartEntry] = field(default_factory=dict)
-    """All that were not removed, in log order; the first at a position counts."""
-    runs_written: set[RunsKey] = field(default_factory=set)
-    """All that were not removed, those replaced as a whole included."""
-    in_force: list[StartKey | RunsKey] = field(default_factory=list)
-    """What `runs` comes from, by position."""
+    """Those of `written`, which are few."""
+    _runs: Runs = field(default_factory=Runs)
+    _is_stale: bool = False
+    """Whether an entry that `_runs` comes from is gone, so that it must be made again."""
 
     @property
     def is_empty(self) -> bool:
-        return not (self.head or self.losses or self.starts or self.runs_written)
+        return not (self.head or self.losses or self.written)
+
+    @property
+    def runs(self) -> Runs:
+        if self._is_stale:
+            self._is_stale = False
+            self._runs.clear()
+            counting = set(self.starts_in_force())
+            for key, entry in self.written.items():
+                if isinstance(entry, StartEntry):
+                    if entry in counting:
+                        self._runs.replace_from((entry.run,))
+                elif isinstance(key, RunsKey):
+                    self._replace(decode_runs_entry(key, entry))
+        return self._runs
 
     def starts_in_force(self) -> tuple[StartEntry, ...]:
         first: dict[int, StartEntry] = {}
@@ -166,15 +207,21 @@ class _LaneFold:
         return tuple(first[position] for position in sorted(first))
 
     def add_start(self, entry: StartEntry) -> None:
-        counts = all(start.position != entry.position for start in self.starts.values())
-        self.starts[entry.key] = entry
-        if counts:
-            self._replace_from(entry.key, (entry.run,))
+        self.forget(entry.key)
+        self.written[entry.key] = self.starts[entry.key] = entry
+        if entry in self.starts_in_force():
+            self._runs.replace_from((entry.run,))
 
-    def add_runs(self, entry: RunsEntry) -> None:
-        key = RunsKey(topic=entry.topic, partition=entry.partition, position=entry.runs[0].position)
-        self.runs_written.add(key)
-        self._replace_from(key, entry.runs)
+    def add_runs(self, entry: RunsEntry, value: bytes) -> None:
+        self.forget(entry.key)
+        self.written[entry.key] = value
+        self._replace(entry)
+
+    def forget(self, key: StartKey | RunsKey) -> None:
+        # Taking one entry's part out of the runs would need all that it once replaced.
+        self._is_stale |= self.written.pop(key, None) is not None
+        if isinstance(key, StartKey):
+            self.starts.pop(key, None)
 
     def add_loss(self, entry: LossEntry) -> None:
         key = LossKey(
@@ -187,20 +234,5 @@ class _LaneFold:
         self.losses.pop(key, None)
         self.losses[key] = entry
 
-    def release(self, key: StartKey | RunsKey) -> None:
-        """Drop the runs that come from this entry, if any still do."""
-        index = bisect_left(self.in_force, key.position, key=_position)
-        if index == len(self.in_force) or self.in_force[index] != key:
-            return
-        del self.in_force[index]
-        following = self.in_force[index].position if index < len(self.in_force) else None
-        self.runs.remove_between(key.position, following)
-
-    def _replace_from(self, key: StartKey | RunsKey, runs: Sequence[Run]) -> None:
-        self.runs.replace_from(runs)
-        del self.in_force[bisect_left(self.in_force, key.position, key=_position) :]
-        self.in_force.append(key)
-
-
-def _position(key: StartKey | RunsKey) -> int:
-    return key.position
+    def _replace(self, entry: RunsEntry) -> None:
+        self._runs.replace_between(entry.runs[0].position, entry.end_position, entry.runs)

@@ -1,4 +1,4 @@
-"""Run one broker and take it down with its owner. A script of its own beside the broker's JVM.
+"""Run one broker and take it down with its owner. Runs beside the broker's JVM, as a script.
 
     supervisor.py LOG FOLDER COMMAND...
 

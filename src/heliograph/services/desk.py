@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -20,12 +20,20 @@ from heliograph.clock import now_ms
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable
-from heliograph.ledger.entries import FlowEntry, LossEntry, StartEntry, ledger_topic
+from heliograph.ledger.entries import (
+    Entry,
+    FlowEntry,
+    LeaseEntry,
+    LossEntry,
+    StartEntry,
+    ledger_topic,
+)
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
 from heliograph.model import ClusterAlias, FlowId, Lane, LaneProgress, OffsetRange, StallReason
 
 _CALL_S_MAX: Final = 120.0
+_LET_GO_S_MAX: Final = 5.0
 
 T = TypeVar("T")
 
@@ -49,6 +57,21 @@ class LedgerDesk:
     def view(self, flow: FlowId) -> LedgerView:
         """The ledger as it is now. The view belongs to the desk and changes with the next call."""
         return self._call(self._view(flow))
+
+    @property
+    def author(self) -> str:
+        """Tells what this driver writes from what others do."""
+        return self._author
+
+    def claim(self, flow: FlowId, entry: LeaseEntry) -> LeaseEntry | None:
+        """Take or renew the lease unless another has it; who has it afterwards."""
+        return self._call(self._claim(flow, entry))
+
+    def let_go(self, flow: FlowId, entry: LeaseEntry) -> None:
+        """End a lease that is ours, or that of a driver which is known to be dead."""
+        ended = replace(entry, at_ms=now_ms(), lease_ms=0)
+        # It ends by itself before long, so a driver that leaves does not wait for a dead cluster.
+        self._call(self._write(flow, [ended]), _LET_GO_S_MAX)
 
     def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> None:
         """Decide that `lost` is given up: counted for ever, and the lane goes on behind it."""
@@ -81,13 +104,13 @@ class LedgerDesk:
             self._thread.join()
             self._loop.close()
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+    def _call(self, work: Coroutine[Any, Any, T], timeout_s: float = _CALL_S_MAX) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return future.result(_CALL_S_MAX)
+            return future.result(timeout_s)
         except TimeoutError as exc:
             future.cancel()
-            raise BrokerUnreachable(f"the ledger did not answer in {_CALL_S_MAX:.0f} s") from exc
+            raise BrokerUnreachable(f"the ledger did not answer in {timeout_s:.0f} s") from exc
 
     def _cluster(self, alias: ClusterAlias) -> Cluster:
         if alias not in self._clusters:
@@ -126,7 +149,17 @@ class LedgerDesk:
             raise BrokerUnreachable(f"{flow}: the ledger does not show what was written to it")
         return store.view.flow
 
-    async def _write(self, flow: FlowId, entries: list[LossEntry | StartEntry]) -> None:
+    async def _claim(self, flow: FlowId, entry: LeaseEntry) -> LeaseEntry | None:
+        store = self._store(flow)
+        await store.catch_up()
+        holder = store.view.holder
+        if holder is None or holder.author == entry.author or holder.until_ms < entry.at_ms:
+            await store.write([entry])
+            # Another driver may have been first; then it leads and we do not.
+            await store.catch_up()
+        return store.view.holder
+
+    async def _write(self, flow: FlowId, entries: Sequence[Entry]) -> None:
         await self._store(flow).write(entries)
 
     async def _restart(self, lane: Lane, progress: LaneProgress) -> None:

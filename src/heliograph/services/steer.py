@@ -10,7 +10,7 @@ applies the policies for what the source lost.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -67,8 +67,15 @@ class Mirror:
 
     RETRY_S = 5.0
 
-    def __init__(self, config: MirrorConfig, desk: LedgerDesk, slot_count: int) -> None:
+    def __init__(
+        self,
+        config: MirrorConfig,
+        desk: LedgerDesk,
+        slot_count: int,
+        leads: Callable[[FlowId], bool] = lambda _: True,
+    ) -> None:
         self._config = config
+        self._leads = leads
         self._desk = desk
         self._slot_ids = tuple(SlotId(number) for number in range(slot_count))
         self._admins: dict[ClusterAlias, ClusterAdmin] = {}
@@ -93,11 +100,19 @@ class Mirror:
 
     @property
     def due(self) -> bool:
-        return any(state.due_s <= monotonic_s() for state in self._flows.values())
+        return any(
+            state.due_s <= monotonic_s() if self._leads(flow) else bool(state.lanes)
+            for flow, state in self._flows.items()
+        )
 
     def steer(self, slots: SlotsLike) -> None:
         """Bring what runs one step closer to what should run."""
-        due = [state for state in self._flows.values() if state.due_s <= monotonic_s()]
+        self._give_up_led_by_others()
+        due = [
+            state
+            for flow, state in self._flows.items()
+            if state.due_s <= monotonic_s() and self._leads(flow)
+        ]
         aliases = {
             alias for state in due for alias in (state.config.id.source, state.config.id.target)
         }
@@ -136,6 +151,12 @@ class Mirror:
             )
             for lane in self.lanes
         )
+
+    def _give_up_led_by_others(self) -> None:
+        """Their lanes leave the slots, settled; once the flow is ours again, it is planned anew."""
+        for flow, state in self._flows.items():
+            if not self._leads(flow):
+                state.lanes, state.ready, state.due_s, state.problem = (), False, 0.0, ""
 
     def _plan(self, state: _FlowState, views: Mapping[ClusterAlias, ClusterView]) -> None:
         config = state.config

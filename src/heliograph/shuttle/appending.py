@@ -200,6 +200,8 @@ class AppendStream:
             lane.settle(batch, row.base_offset)
             lane.buffered_bytes -= len(batch.view)
             self._on_settled(lane, len(batch.view))
+            # A lane whose first batch travelled alone has not been offered since.
+            self.offer(lane)
 
 
 def _refusal(where: str, batch: Outgoing, row: ProducedPartition) -> BrokerError:

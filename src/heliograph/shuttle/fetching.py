@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Connection
 from heliograph.errors import BrokerError, BrokerUnreachable, MirrorError, WireError
+from heliograph.shuttle.flow import FetchLimits
 from heliograph.shuttle.lane import CarriedLane, Phase
 from heliograph.wire.fetch import (
     FETCH_KEY,
@@ -29,10 +31,8 @@ from heliograph.wire.fetch import (
     topic_key,
 )
 
-WAIT_MS_MAX: Final = 500
 WAIT_MS_HELD: Final = 10
 """While a lane waits for room, a long poll for the others would keep it waiting."""
-BYTES_MAX: Final = 16 * 1024 * 1024
 _ANSWER_TIMEOUT_S: Final = 30.0
 _BACKOFF_S_MAX: Final = 5.0
 _SESSION_NOT_FOUND: Final = 70
@@ -52,6 +52,7 @@ class FetchStream:
         broker: int,
         *,
         read_committed: bool,
+        limits: FetchLimits,
         on_fetched: OnFetched,
         on_failed: OnFailed,
         room: asyncio.Event,
@@ -59,6 +60,7 @@ class FetchStream:
         self._cluster = cluster
         self._broker = broker
         self._read_committed = read_committed
+        self._limits = limits
         self._on_fetched = on_fetched
         self._on_failed = on_failed
         self._room = room
@@ -103,9 +105,9 @@ class FetchStream:
                 continue
             failures = 0
             for fetched in answer.partitions:
+                # What became of a lane before may have taken this one off the stream.
                 fetching = self._lanes.get(fetched.key)
                 if fetching is not None and fetching.phase is Phase.RUNNING:
-                    self._dirty.add(fetched.key)
                     self._on_fetched(fetching, fetched)
             # Acknowledgements and the link get their turn between two fetches even when the
             # source always has an answer ready.
@@ -126,9 +128,10 @@ class FetchStream:
     async def _fetch(self, connection: Connection) -> FetchAnswer:
         wanted, forgotten = self._session_changes()
         held = any(lane.held for lane in self._lanes.values())
+        waited = self._limits.wait_ms_max
         body = fetch_request(
-            wait_ms_max=WAIT_MS_HELD if held else WAIT_MS_MAX,
-            bytes_max=BYTES_MAX,
+            wait_ms_max=min(WAIT_MS_HELD, waited) if held else waited,
+            bytes_max=self._limits.bytes_max,
             read_committed=self._read_committed,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
@@ -136,9 +139,11 @@ class FetchStream:
             forgotten=forgotten,
         )
         connection.version_of(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
-        asked = connection.request(FETCH_KEY, FETCH_VERSION, [body])
         try:
-            answer = parse_fetch_answer(await asyncio.wait_for(asked, _ANSWER_TIMEOUT_S))
+            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                answer = parse_fetch_answer(
+                    await connection.request(FETCH_KEY, FETCH_VERSION, [body])
+                )
         except TimeoutError as exc:
             connection.close(exc)
             raise BrokerUnreachable(
@@ -147,7 +152,20 @@ class FetchStream:
         except WireError:
             connection.close()
             raise
-        return self._session_answer(answer)
+        awaited = [row for row in answer.partitions if self._is_awaited(row.key)]
+        return replace(self._session_answer(answer), partitions=awaited)
+
+    def _is_awaited(self, key: PartitionKey) -> bool:
+        """Whether the answer begins where its lane stands now.
+
+        A lane that resumes while a request is under way goes back to what the target has. The
+        answer then begins further on, and what lies between would pass for a gap: lost for ever.
+        """
+        lane, asked = self._lanes.get(key), self._in_session.get(key)
+        if lane is None or asked is None or lane.phase is not Phase.RUNNING:
+            return False
+        self._dirty.add(key)
+        return asked.next_offset == lane.cursor.next_offset
 
     def _session_changes(self) -> tuple[dict[PartitionKey, FetchFrom], list[PartitionKey]]:
         """What to tell the session; without one, everything wanted."""

@@ -3,11 +3,33 @@ throttle. Runs on executors."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from heliograph.broker.cluster import Cluster
 from heliograph.clock import monotonic_s
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import FlowId
 from heliograph.shuttle.layout import Stamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    """How much one answer may bring and how long a broker may wait for it."""
+
+    bytes_max: int = 16 * 1024 * 1024
+    partition_bytes: int = 1024 * 1024
+    wait_ms_max: int = 500
+
+    @classmethod
+    def of(cls, consumer: Mapping[str, str]) -> FetchLimits:
+        """As a consumer of that cluster was told, in Kafka's own names."""
+        asked = {
+            "bytes_max": consumer.get("fetch.max.bytes"),
+            "partition_bytes": consumer.get("max.partition.fetch.bytes"),
+            "wait_ms_max": consumer.get("fetch.max.wait.ms"),
+        }
+        return cls(**{name: int(text) for name, text in asked.items() if text is not None})
 
 
 class Throttle:
@@ -37,12 +59,18 @@ class Throttle:
 
 class Flow:
     def __init__(
-        self, flow_id: FlowId, source: Cluster, target: Cluster, ledger: LedgerStore
+        self,
+        flow_id: FlowId,
+        source: Cluster,
+        target: Cluster,
+        ledger: LedgerStore,
+        limits: FetchLimits,
     ) -> None:
         self.id = flow_id
         self.source = source
         self.target = target
         self.ledger = ledger
+        self.limits = limits
         self.throttle = Throttle()
         self.stamp: Stamp | None = None
         """Known once the ledger was read; the driver writes it there before it hands out lanes."""

@@ -9,12 +9,15 @@ acknowledgement, and `stop` when something was not as expected.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from heliograph.clock import now_ms
-from heliograph.ledger.entries import HeadEntry, runs_entries
+from heliograph.ledger.ahead import Ahead
+from heliograph.ledger.entries import HeadEntry, RunsEntry, new_author, runs_entries
+from heliograph.ledger.json_value import TEXT_CHARS_MAX
 from heliograph.ledger.runs import Run
 from heliograph.model import (
     LATENCY_BUCKETS_MS,
@@ -29,6 +32,7 @@ from heliograph.model import (
     StallReason,
     Starting,
     TopicId,
+    badge,
 )
 from heliograph.shuttle.layout import Cursor, Layout, Outgoing
 
@@ -37,7 +41,6 @@ if TYPE_CHECKING:
 
 LANE_BYTES_MAX: Final = 16 * 1024 * 1024
 """More than this waiting for the target, and the lane is not fetched until half of it has gone."""
-FETCH_BYTES: Final = 1024 * 1024
 FETCH_BYTES_MAX: Final = 128 * 1024 * 1024
 LIVE_MS_MAX: Final = 60_000
 """Older records are a backlog; their age says nothing about latency."""
@@ -64,17 +67,23 @@ class CarriedLane:
         self.outgoing: deque[Outgoing] = deque()
         self.in_flight = 0
         self.buffered_bytes = 0
+        self.append_stream = -1
+        """Which connection carries it; chosen with the first batch, kept until the next resume."""
         self.queued = False
         """Whether the append stream already has the lane in its round."""
         self.held = False
         """Whether fetching waits until the target has taken more."""
         self.throttled = False
+        self.alone = False
+        """Whether the next batch travels alone: a target that knows nothing of the producer takes
+        any sequence as its first, so one refused would be skipped by the one behind it."""
         self.draining = False
         """Whether nothing more is to be fetched, whatever happens."""
         self.resume_due = True
+        self.when_stalled: Callable[[CarriedLane], None] | None = None
         self.when_quiet: Callable[[], None] | None = None
         """What to do once nothing is on its way any more."""
-        self.fetch_bytes = FETCH_BYTES
+        self.fetch_bytes = flow.limits.partition_bytes
         self.coalesce = True
         self.corrupt_offset = -1
         self.failures = 0
@@ -85,11 +94,17 @@ class CarriedLane:
         self.source_end_offset = -1
         """-1 until the source was heard."""
         self.target_topic_id: TopicId | None = None
+        self.author = new_author()
+        """Signs the lane's runs, another one after each resume: an entry never takes the key of one
+        that covers more, so compaction drops none that explains the log."""
+        self.ahead = Ahead()
         self.runs_ahead: deque[Run] = deque()
         """Runs written ahead whose first record is not acknowledged yet."""
         self.identical = False
         self.foreign_records = 0
         self.head_position = -1
+        self.head_state = ""
+        """The badge that the ledger's head shows."""
         self._records = 0
         self._bytes = 0
         self._last_timestamp_ms = -1
@@ -98,15 +113,26 @@ class CarriedLane:
 
     # -- fate
 
-    def begin(self, cursor: Cursor, *, identical: bool, target_topic_id: TopicId) -> None:
-        """Resumed: everything before the cursor is in the target, nothing after it is on its way.
-        Resumed: everything before the cursor is in the target, nothing after it is on its way."""
+    def begin(
+        self,
+        cursor: Cursor,
+        *,
+        identical: bool,
+        target_topic_id: TopicId,
+        known_end: int = 0,
+        alone: bool = False,
+    ) -> None:
+        """Resumed: all before the cursor is in the target, nothing after it is on its way."""
         self.generation += 1
+        self.author = new_author()
+        self.ahead = Ahead(cursor.position, known_end)
         self.cursor = cursor
         self.outgoing.clear()
         self.runs_ahead.clear()
         self.buffered_bytes = 0
         self.held = False
+        self.append_stream = -1
+        self.alone = alone
         self.position = cursor.position
         self.source_next_offset = cursor.next_offset
         self.target_next_offset = cursor.target_offset
@@ -134,6 +160,8 @@ class CarriedLane:
         self._stall = Stalled(
             reason=reason, detail=detail, since_ms=since_ms, retrying=retrying, lost=lost
         )
+        if self.when_stalled is not None:
+            self.when_stalled(self)
 
     def unstall(self) -> None:
         self._stall = None
@@ -145,6 +173,18 @@ class CarriedLane:
 
     # -- data
 
+    def explain(self, layout: Layout) -> list[RunsEntry]:
+        """What the ledger must have before what was laid out may leave."""
+        if layout.batches:
+            first = layout.batches[0]
+            start = Run(
+                position=first.position,
+                source_offset=first.source_offset,
+                target_offset=self.cursor.target_offset - self.cursor.position + first.position,
+            )
+            layout.runs = self.ahead.told(start, layout.runs)
+        return self._entries(layout.runs, self.cursor.position)
+
     def take(self, layout: Layout, ticket: int) -> int:
         """Accept what was laid out; returns the bytes it keeps waiting."""
         taken_bytes = 0
@@ -153,7 +193,7 @@ class CarriedLane:
             taken_bytes += len(batch.view)
         self.outgoing.extend(layout.batches)
         self.runs_ahead.extend(layout.runs)
-        if layout.runs:
+        if any(run.source_offset != run.target_offset for run in layout.runs):
             self.identical = False
         self.buffered_bytes += taken_bytes
         if not self.outgoing and not self.in_flight:
@@ -166,6 +206,7 @@ class CarriedLane:
             bool(self.outgoing)
             and self.phase is Phase.RUNNING
             and self.outgoing[0].ticket <= self.flow.ledger.durable
+            and not (self.alone and self.in_flight)
         )
 
     def settle(self, batch: Outgoing, base_offset: int) -> None:
@@ -179,6 +220,7 @@ class CarriedLane:
         while self.runs_ahead and self.runs_ahead[0].position < self.position:
             self.runs_ahead.popleft()
         self.failures = 0
+        self.alone = False
         self._records += batch.record_count
         self._bytes += len(batch.view)
         self._note_latency(batch.max_timestamp_ms)
@@ -196,6 +238,8 @@ class CarriedLane:
         self.foreign_records += shift
         self.identical = False
         ahead = [run for run in self.runs_ahead if run.position >= batch.position]
+        # Only an entry without end also moves what comes after the last of the runs ahead.
+        end_position = None if ahead else self.cursor.position
         if ahead and ahead[0].position == batch.position:
             ahead = ahead[1:]
         first = Run(
@@ -213,8 +257,13 @@ class CarriedLane:
         ]
         self.runs_ahead = deque(moved[1:])
         self.cursor.target_offset += shift
+        self.flow.ledger.write_soon(self._entries(moved, end_position))
+
+    def _entries(self, runs: Sequence[Run], end_position: int | None) -> list[RunsEntry]:
         source = self.spec.id.source
-        self.flow.ledger.write_soon(runs_entries(source.topic, source.partition, moved))
+        return runs_entries(
+            source.topic, source.partition, runs, author=self.author, end_position=end_position
+        )
 
     def _note_latency(self, timestamp_ms: int) -> None:
         if timestamp_ms < 0:
@@ -266,9 +315,23 @@ class CarriedLane:
             latency_counts=tuple(self._latency),
         )
 
+    def head_is_due(self, *, settling: bool) -> bool:
+        """Whether the ledger's head is out of date: idle topics do not chatter, stalls show."""
+        if self.flow.stamp is None:
+            # The ledger was not read yet, so nothing here is better than what it has.
+            return False
+        begun = self.target_topic_id is not None
+        if begun and self.head_position != self.position:
+            return True
+        state = badge(self.state())
+        if state == self.head_state:
+            return False
+        return _is_loud(state) or _is_loud(self.head_state) or (settling and begun)
+
     def head(self) -> HeadEntry:
-        source = self.spec.id.source
-        return HeadEntry(
+        """Where the lane is and how; one that never began here keeps the place the ledger has."""
+        source, state = self.spec.id.source, self.state()
+        shown = HeadEntry(
             topic=source.topic,
             partition=source.partition,
             position=self.position,
@@ -278,4 +341,31 @@ class CarriedLane:
             source_topic_id=self.spec.source_topic_id,
             target_topic_id=self.target_topic_id,
             at_ms=now_ms(),
+            state=badge(state),
+            detail=state.detail[:TEXT_CHARS_MAX] if isinstance(state, Stalled) else "",
         )
+        if self.target_topic_id is not None:
+            return shown
+        position, source_next_offset, target_next_offset = self._place_in_ledger()
+        return replace(
+            shown,
+            position=position,
+            source_next_offset=source_next_offset,
+            source_end_offset=source_next_offset,
+            target_next_offset=target_next_offset,
+        )
+
+    def _place_in_ledger(self) -> tuple[int, int, int]:
+        source = self.spec.id.source
+        record = self.flow.ledger.view.lane(source.topic, source.partition)
+        if record is not None and record.head is not None:
+            head = record.head
+            return head.position, head.source_next_offset, head.target_next_offset
+        if record is not None and record.starts:
+            start = record.starts[-1]
+            return start.position, start.source_offset, start.target_offset
+        return 0, 0, 0
+
+
+def _is_loud(state: str) -> bool:
+    return state == "paused" or state.startswith("stalled")

@@ -8,6 +8,7 @@ cut does not matter, so a successor may cut differently and still be exact.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,6 +16,7 @@ from typing import Final
 from heliograph.errors import CorruptBatch
 from heliograph.ledger.runs import Run
 from heliograph.wire.batch import (
+    LENGTH_END,
     MAGIC_AT,
     SEQUENCES,
     BatchHeader,
@@ -24,7 +26,17 @@ from heliograph.wire.batch import (
 )
 from heliograph.wire.control import is_abort_marker
 from heliograph.wire.legacy import legacy_extent, reencode_legacy
-from heliograph.wire.records import ReencodedBatch, Stretch, coalesce_records, reencode_records
+from heliograph.wire.records import (
+    CoalescedWindow,
+    ReencodedBatch,
+    Stretch,
+    coalesce_records,
+    coalesce_window,
+    reencode_records,
+)
+
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_AT: Final = 8
 
 TINY_BYTES_MAX: Final = 4096
 """A batch below this is cheaper to open than to send on its own, once many of them wait."""
@@ -110,6 +122,11 @@ def lay_out(
                 if extent.next_offset > cursor.next_offset:
                     writer.add_legacy(window[: extent.size_bytes], extent.next_offset)
                 continue
+            if coalesce and (swept := _sweep(window, cursor)) is not None:
+                at += swept.size_bytes
+                layout.whole = True
+                writer.add_swept(swept)
+                continue
             header = parse_header(window)
             if header is None:
                 break
@@ -119,7 +136,10 @@ def lay_out(
                 continue
             batch = window[: header.size_bytes]
             verify_crc(batch, header)
-            if header.is_control or (aborts is not None and aborts.covers(header, batch)):
+            # Asked of control batches too: a fetch may begin at the marker that ends a transaction
+            # whose records came with an earlier one, and that transaction must not stay open here.
+            is_aborted = aborts is not None and aborts.covers(header, batch)
+            if header.is_control or is_aborted:
                 if header.is_control and aborts is not None:
                     aborts.end(header, batch)
                 writer.drop(header)
@@ -131,6 +151,19 @@ def lay_out(
         layout.corrupt = exc
         writer.flush()
     return layout
+
+
+def _sweep(window: memoryview, cursor: Cursor) -> CoalescedWindow | None:
+    """The tiny plain batches `window` starts with, as one, without a header object for each."""
+    if len(window) < LENGTH_END or _LENGTH.unpack_from(window, _LENGTH_AT)[0] > TINY_BYTES_MAX:
+        return None
+    return coalesce_window(
+        window,
+        from_offset=cursor.next_offset,
+        tiny_bytes_max=TINY_BYTES_MAX,
+        bytes_max=COALESCED_BYTES_MAX,
+        batches_min=TINY_BATCHES_MIN,
+    )
 
 
 class _Aborts:
@@ -177,6 +210,15 @@ class _Writer:
         else:
             self.flush()
             self._put_unopened(header, batch)
+
+    def add_swept(self, swept: CoalescedWindow) -> None:
+        self.flush()
+        if swept.next_offset <= self._cursor.next_offset:
+            return
+        if swept.batch is not None:
+            self._put_reencoded(swept.batch, swept.next_offset)
+        self._cursor.next_offset = swept.next_offset
+        self._cursor.leader_epoch = swept.leader_epoch
 
     def add_legacy(self, messages: memoryview, next_offset: int) -> None:
         self.flush()

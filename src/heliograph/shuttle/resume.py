@@ -7,14 +7,14 @@ so a
    ledger read later than the log always explains the log.
 3. Position to source offset, by the runs.
 
-Where the broker no longer remembers the producer, or others wrote in between, the batches since
+Where the broker no longer remembers the producer, others wrote in between, or two runs claim the
+same place, the batches since
 the last
 head are read and say it themselves.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,18 +23,18 @@ from heliograph.broker.cluster import EARLIEST, LATEST
 from heliograph.broker.log import read_batches
 from heliograph.clock import now_ms
 from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError, LeaderMoved
-from heliograph.ledger.entries import StartEntry, runs_entries
+from heliograph.ledger.correction import Correction
+from heliograph.ledger.entries import StartEntry, new_author, runs_entries
 from heliograph.ledger.positions import position_from_sequence
-from heliograph.ledger.runs import Run
 from heliograph.ledger.view import LaneRecord
-from heliograph.model import Offsets, OnExisting, StallReason, StartAt
+from heliograph.model import OffsetRange, Offsets, OnExisting, StallReason, StartAt
 from heliograph.shuttle.flow import Flow
 from heliograph.shuttle.lane import CarriedLane
 from heliograph.shuttle.layout import Cursor, Stamp
-from heliograph.shuttle.seed import seed
+from heliograph.shuttle.seed import is_filler, seed
+from heliograph.wire.batch import SEQUENCES
 
-AUTHOR: Final = uuid.uuid4().hex
-"""Tells this process's start entries from another's; the first one in the ledger counts for all."""
+_FLUSH_S_MAX: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,10 @@ class Place:
     identical: bool
     foreign_records: int = 0
     """Found since the last head and not in the map before."""
+    is_unknown: bool = False
+    """Whether the target knows nothing of the producer, and so takes any sequence as its first."""
+    known_end: int = 0
+    """Up to where the map has been written, records there or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,8 @@ Found = Place | Refused | BrokerError
 async def find_places(flow: Flow, lanes: Sequence[CarriedLane]) -> dict[CarriedLane, Found]:
     """Where each lane goes on; what one lane meets does not touch the others."""
     found: dict[CarriedLane, Found] = {}
+    # What these lanes wrote before must not come to stand behind what is written now.
+    await flow.ledger.flush(_FLUSH_S_MAX)
     await flow.source.refresh({lane.spec.id.source.topic for lane in lanes})
     await flow.target.refresh({lane.spec.target.topic for lane in lanes})
     if flow.stamp is None:
@@ -153,7 +159,8 @@ async def _bear(
             if isinstance(offset, BrokerError):
                 found[lane] = offset
                 continue
-            occupied = partition.end > partition.start
+            is_seeding = is_filler(partition.last_sequence)
+            occupied = partition.end > partition.start and not is_seeding
             if occupied and lane.spec.on_existing is OnExisting.REFUSE:
                 found[lane] = Refused(
                     reason=StallReason.TARGET_NOT_EMPTY,
@@ -161,7 +168,8 @@ async def _bear(
                     "this flow did not write, and on.existing = refuse",
                 )
                 continue
-            if lane.spec.offsets is Offsets.PRESERVE and not occupied and partition.end < offset:
+            is_early = partition.end < offset and not occupied
+            if is_seeding or (lane.spec.offsets is Offsets.PRESERVE and is_early):
                 try:
                     partition = await _seeded(flow, lane, partition, offset)
                 except BrokerError as exc:
@@ -173,8 +181,17 @@ async def _bear(
 
 
 async def _seeded(flow: Flow, lane: CarriedLane, partition: Seen, offset: int) -> Seen:
-    end = await seed(flow.target, lane.spec.target, partition.end, offset)
-    return Seen(start=end, end=end, last_sequence=partition.last_sequence)
+    if flow.stamp is None:
+        raise InvariantError(f"{flow.id}: seeded a log without a producer")
+    end = await seed(
+        flow.target,
+        lane.spec.target,
+        flow.stamp,
+        log=OffsetRange(start=partition.start, end=partition.end),
+        last_sequence=partition.last_sequence,
+        wanted=offset,
+    )
+    return Seen(start=end, end=end, last_sequence=-1)
 
 
 def _start_entry(
@@ -185,7 +202,7 @@ def _start_entry(
         topic=lane.spec.id.source.topic,
         partition=lane.spec.id.source.partition,
         position=0,
-        author=AUTHOR,
+        author=flow.ledger.author,
         source_offset=source_offset,
         target_offset=target_offset,
         source_topic_id=lane.spec.source_topic_id,
@@ -200,9 +217,13 @@ def _start_entry(
 async def _place(flow: Flow, lane: CarriedLane, record: LaneRecord, seen: Seen) -> Found:
     start = record.starts[-1]
     anchor_position, anchor_target = start.position, start.target_offset
-    if record.head is not None and record.head.position >= start.position:
+    if anchor_position == 0 and seen.last_sequence == SEQUENCES - 1:
+        # The last of the filler: nothing of the lane's own is there yet.
+        seen = Seen(start=seen.start, end=seen.end, last_sequence=-1)
+    if record.head is not None and record.head.position > start.position:
         anchor_position, anchor_target = record.head.position, record.head.target_next_offset
     position, foreign = await _position(flow, lane, record, seen, (anchor_position, anchor_target))
+    record = _record(flow, lane) or record
     target_topic = flow.target.topic(lane.spec.target.topic)
     if target_topic is None:
         return LeaderMoved(f"cluster {flow.target.alias}: {lane.spec.target} is gone")
@@ -225,6 +246,8 @@ async def _place(flow: Flow, lane: CarriedLane, record: LaneRecord, seen: Seen) 
         ),
         identical=record.runs.identical(position + 1),
         foreign_records=foreign,
+        is_unknown=seen.last_sequence < 0,
+        known_end=record.runs.known_end,
     )
 
 
@@ -233,85 +256,79 @@ async def _position(
 ) -> tuple[int, int]:
     """The lane's position, and the records of others that the map did not know of."""
     anchor_position, anchor_target = anchor
+    contradicted_at = record.runs.contradicted_at
     if seen.last_sequence >= 0:
         position = position_from_sequence(seen.last_sequence, anchor_position)
         if not record.runs.explains(position):
             return position, 0
-        expected = record.runs.target_offset_at(position)
-        if expected == seen.end:
-            return position, 0
-        if expected > seen.end:
-            # The leader has batches its followers do not have yet; they show soon, or are gone.
-            raise LeaderMoved(f"{lane.spec.target}: the log is ahead of its high watermark")
-    elif seen.end == anchor_target:
-        return anchor_position, 0
+        if contradicted_at is None or contradicted_at > position:
+            expected = record.runs.target_offset_at(position)
+            if expected == seen.end:
+                return position, 0
+            if expected > seen.end:
+                raise _ahead_of_watermark(lane)
     elif seen.end < anchor_target:
+        # Another mirror may have written both since: the log was looked at before the ledger.
+        end = (await flow.target.list_offsets([lane.spec.target], LATEST))[lane.spec.target]
+        if isinstance(end, BrokerError):
+            raise end
+        if end >= anchor_target:
+            raise LeaderMoved(f"{lane.spec.target}: has grown from {seen.end} to {end} meanwhile")
         raise BrokerError(
             f"{lane.spec.target}: ends at {seen.end}, but {anchor_target} was acknowledged: "
             "the target lost records and no longer knows their producer"
         )
+    elif seen.end == anchor_target and (
+        contradicted_at is None or contradicted_at > anchor_position
+    ):
+        return anchor_position, 0
+    before = record.runs.before_contradiction
+    if before is not None and before.position < anchor_position:
+        # The log says which of the two runs is right; the last head is too late to begin there.
+        anchor = before.position, before.target_offset
     return await _scan(flow, lane, record, seen, anchor)
+
+
+def _ahead_of_watermark(lane: CarriedLane) -> LeaderMoved:
+    # The leader has batches its followers do not have yet; they show soon, or are gone.
+    return LeaderMoved(f"{lane.spec.target}: the log is ahead of its high watermark")
 
 
 async def _scan(
     flow: Flow, lane: CarriedLane, record: LaneRecord, seen: Seen, anchor: tuple[int, int]
 ) -> tuple[int, int]:
-    """Read the batches since the last head; correct the map where others wrote between ours."""
+    """Read our batches since `anchor`; correct the map where they lie elsewhere than it says."""
     if flow.stamp is None:
         raise InvariantError(f"{flow.id}: scanned a log without a producer")
-    position, target_next = anchor
-    if seen.start > target_next:
+    anchor_position, read_from = anchor[0], max(anchor[1], seen.start)
+    correction = Correction(record.runs, anchor_position)
+    async for header, _ in read_batches(flow.target, lane.spec.target, read_from, seen.end):
+        if header.producer_id == flow.stamp.producer_id:
+            first = position_from_sequence(header.base_sequence, anchor_position) - 1
+            correction.see(first, header.last_offset_delta + 1, header.base_offset)
+    position = correction.position
+    if seen.last_sequence >= 0:
+        known = position_from_sequence(seen.last_sequence, anchor_position)
+        if position is None and seen.start > anchor[1]:
+            position = known
+        elif (position or anchor_position) < known:
+            raise _ahead_of_watermark(lane)
+    if position is None:
         # What lay between was deleted on the target; while only we write there, it was ours.
-        position, target_next = position + seen.start - target_next, seen.start
-    corrections: list[Run] = []
-    shift = 0
-    foreign = 0
-    async for header, _ in read_batches(flow.target, lane.spec.target, target_next, seen.end):
-        if header.producer_id != flow.stamp.producer_id:
-            continue
-        first = position_from_sequence(header.base_sequence, anchor[0]) - 1
-        if first < position:
-            continue
-        expected = record.runs.target_offset_at(first) + shift
-        if header.base_offset != expected:
-            foreign += header.base_offset - expected
-            shift += header.base_offset - expected
-            corrections.append(_run_at(record, first, header.base_offset))
-        position = first + header.last_offset_delta + 1
-    expected = record.runs.target_offset_at(position) + shift
-    if expected != seen.end:
-        foreign += seen.end - expected
-        corrections.append(_run_at(record, position, seen.end))
-    if corrections:
-        await _write_corrections(flow, lane, record, corrections)
-    return position, max(foreign, 0)
-
-
-def _run_at(record: LaneRecord, position: int, target_offset: int) -> Run:
-    return Run(
-        position=position,
-        source_offset=record.runs.source_offset_at(position),
-        target_offset=target_offset,
-    )
-
-
-async def _write_corrections(
-    flow: Flow, lane: CarriedLane, record: LaneRecord, corrections: Sequence[Run]
-) -> None:
-    """A ledger record replaces all runs from its position on, so those that stay are written
-    again, shifted."""
-    merged = {run.position: run for run in corrections}
-    for run in record.runs.since(corrections[0].position):
-        if run.position in merged:
-            continue
-        before = [c for c in corrections if c.position <= run.position][-1]
-        shift = before.target_offset - record.runs.target_offset_at(before.position)
-        merged[run.position] = Run(
-            position=run.position,
-            source_offset=run.source_offset,
-            target_offset=run.target_offset + shift,
+        position = anchor_position + max(0, seen.start - anchor[1])
+    foreign = seen.end - record.runs.target_offset_at(position)
+    corrected = correction.runs(position, seen.end)
+    if corrected:
+        source = lane.spec.id.source
+        # What is after the last of them moves too, so there is no end; hence an author of its own.
+        await flow.ledger.write(
+            runs_entries(
+                source.topic,
+                source.partition,
+                corrected,
+                author=new_author(),
+                end_position=None,
+            )
         )
-    source = lane.spec.id.source
-    runs = [merged[position] for position in sorted(merged)]
-    await flow.ledger.write(runs_entries(source.topic, source.partition, runs))
-    await flow.ledger.catch_up()
+        await flow.ledger.catch_up()
+    return position, max(foreign, 0)

@@ -16,10 +16,12 @@ from kio.schema.delete_records.v2 import request as delete_request
 from kio.schema.delete_records.v2 import response as delete_response
 
 from heliograph.broker.cluster import Cluster
-from heliograph.broker.codes import NONE, broker_error
+from heliograph.broker.codes import NONE, OUT_OF_PLACE, broker_error
+from heliograph.broker.log import read_batches
 from heliograph.clock import now_ms
 from heliograph.errors import BrokerError, LeaderMoved
-from heliograph.model import TopicPartition
+from heliograph.model import OffsetRange, TopicPartition
+from heliograph.shuttle.layout import Stamp
 from heliograph.wire.batch import SEQUENCES, restamp
 from heliograph.wire.produce import (
     PRODUCE_KEY,
@@ -35,33 +37,74 @@ _POLICY_VIOLATION: Final = 44
 _TIMEOUT_MS: Final = 30_000
 
 
-async def seed(cluster: Cluster, partition: TopicPartition, end: int, wanted: int) -> int:
-    """Append filler from `end` to `wanted` and delete it; returns where the log ends then.
+async def seed(
+    cluster: Cluster,
+    partition: TopicPartition,
+    stamp: Stamp,
+    *,
+    log: OffsetRange,
+    last_sequence: int,
+    wanted: int,
+) -> int:
+    """Append filler until the log ends at `wanted`, and delete it; returns where the log ends then.
+
+    Filler is compared and appended like records: it carries the sequences before the lane's first,
+    so the last one has 2^31 - 1 and the record at position 0 follows it. Whoever dies here leaves a
+    `last_sequence` that says how much is missing; a second seeder, or one that wakes up late, is
+    refused and cannot put filler behind a mirrored record nor delete one.
 
     A topic that is only compacted refuses DeleteRecords, and the filler would stay for ever: asked
-    before the
-    first record is written, such a partition is left as it is and its lane is mapped.
-    A producer id of its own guards each run against its own lost answers; should two mirrors seed
-    at once, the
-    log may end past `wanted`, and the lane is mapped too.
+    before the first record is written, such a partition is left as it is and its lane is mapped.
     """
     if not await _may_delete(cluster, partition):
-        return end
-    producer_id, epoch = await cluster.new_producer_id()
-    start = end
+        return log.end
+    end, left = log.end, filler_left(log.end, last_sequence, wanted)
     filler = _filler(FILLER_RECORDS)
-    while end < wanted:
-        count = min(FILLER_RECORDS, wanted - end)
+    while left > 0:
+        count = min(FILLER_RECORDS, left)
         batch = filler if count == FILLER_RECORDS else _filler(count)
         restamp(
             memoryview(batch),
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            sequence=(end - start) % SEQUENCES,
+            producer_id=stamp.producer_id,
+            producer_epoch=stamp.producer_epoch,
+            sequence=-left % SEQUENCES,
         )
         end = await _append(cluster, partition, batch) + count
-    await _delete_before(cluster, partition, end)
+        left -= count
+    if await _is_all_filler(cluster, partition, OffsetRange(start=log.start, end=end), stamp):
+        await _delete_before(cluster, partition, end)
     return end
+
+
+def is_filler(last_sequence: int) -> bool:
+    """Whether the newest batch of a lane that has not begun is filler; sequences near the end are.
+
+    A lane without a start has no records of its own, but a ledger that was lost looks the same.
+    """
+    return last_sequence >= SEQUENCES // 2
+
+
+def filler_left(end: int, last_sequence: int, wanted: int) -> int:
+    """How many filler records are missing, as the log says it where seeding has begun.
+
+    Those who began may have wanted another start, which the source has deleted since: what they
+    began is finished, because the first record can only follow sequence 2^31 - 1.
+    """
+    if last_sequence < 0:
+        return max(0, wanted - end)
+    left = SEQUENCES - 1 - last_sequence
+    is_as_wanted = wanted > end and (wanted - end - left) % SEQUENCES == 0
+    return wanted - end if is_as_wanted else left
+
+
+async def _is_all_filler(
+    cluster: Cluster, partition: TopicPartition, log: OffsetRange, stamp: Stamp
+) -> bool:
+    """Whether nobody else wrote meanwhile; their records are not ours to delete."""
+    async for header, _ in read_batches(cluster, partition, log.start, log.end):
+        if header.producer_id != stamp.producer_id:
+            return False
+    return True
 
 
 async def _may_delete(cluster: Cluster, partition: TopicPartition) -> bool:
@@ -104,6 +147,8 @@ async def _append(cluster: Cluster, partition: TopicPartition, batch: bytearray)
     )
     body = await connection.request(PRODUCE_KEY, version, [b"".join(parts)])
     (row,) = parse_produce_answer(body)
+    if row.error_code in OUT_OF_PLACE:
+        raise LeaderMoved(f"{where}: another mirror has begun this lane")
     if row.error_code != NONE:
         raise broker_error(where, row.error_code, row.message)
     return row.base_offset

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from heliograph.broker.cluster import Cluster
 from heliograph.config.clients import aiokafka_settings
-from heliograph.config.schema import ClusterConfig
+from heliograph.config.schema import ClientRole, ClusterConfig
 from heliograph.errors import InvariantError, LeaderMoved, MirrorError
-from heliograph.ledger.entries import ledger_topic
+from heliograph.ledger.entries import ledger_topic, new_author
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import (
     ClusterAlias,
@@ -27,7 +28,7 @@ from heliograph.model import (
     StallReason,
 )
 from heliograph.shuttle.fates import RETRY_S, target_reason
-from heliograph.shuttle.flow import Flow
+from heliograph.shuttle.flow import FetchLimits, Flow
 from heliograph.shuttle.lane import CarriedLane, Phase
 from heliograph.shuttle.resume import Found, Place, Refused, find_places
 from heliograph.shuttle.sources import SourceSide
@@ -35,6 +36,8 @@ from heliograph.shuttle.targets import TargetSide
 
 BYTES_MAX: Final = 256 * 1024 * 1024
 HEAD_INTERVAL_S: Final = 5.0
+STALL_GATHER_S: Final = 0.5
+"""Lanes that stall together are written together."""
 
 
 class Shuttle:
@@ -44,7 +47,8 @@ class Shuttle:
         self, clusters: Mapping[ClusterAlias, ClusterConfig], bytes_max: int = BYTES_MAX
     ) -> None:
         self._configs = clusters
-        self._clusters: dict[ClusterAlias, Cluster] = {}
+        self._author = new_author()
+        self._clusters: dict[tuple[ClusterAlias, ClientRole], Cluster] = {}
         self._flows: dict[FlowId, Flow] = {}
         self._lanes: dict[LaneId, CarriedLane] = {}
         self._bytes_max = bytes_max
@@ -56,6 +60,7 @@ class Shuttle:
         self._resuming: defaultdict[FlowId, set[CarriedLane]] = defaultdict(set)
         self._resume_wake = asyncio.Event()
         self._settled_wake = asyncio.Event()
+        self._heads_wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
         self._bug: BaseException | None = None
@@ -87,6 +92,7 @@ class Shuttle:
                     continue
                 self._halt(carried, Phase.CLOSED)
             lane = CarriedLane(spec, self._flow(spec.id.flow))
+            lane.when_stalled = self._show_soon
             self._lanes[spec.id] = lane
             self._resume_if_due(lane)
 
@@ -105,6 +111,7 @@ class Shuttle:
             if lane is not None:
                 self._halt(lane, Phase.PAUSED)
                 lane.unstall()
+                self._show_soon(lane)
 
     def resume(self, ids: Iterable[LaneId]) -> None:
         """Let paused and stalled lanes look for their place again."""
@@ -250,7 +257,17 @@ class Shuttle:
             self.target_failed(lane, LeaderMoved(f"{lane.spec.target} is gone"))
             return
         lane.foreign_records += place.foreign_records
-        lane.begin(place.cursor, identical=place.identical, target_topic_id=topic.id)
+        lane.begin(
+            place.cursor,
+            identical=place.identical,
+            target_topic_id=topic.id,
+            known_end=place.known_end,
+            alone=place.is_unknown,
+        )
+        source = lane.spec.id.source
+        record = lane.flow.ledger.view.lane(source.topic, source.partition)
+        if record is not None and record.head is not None:
+            lane.head_position, lane.head_state = record.head.position, record.head.state
         self._sources.attach(lane)
 
     # -- settling
@@ -271,17 +288,21 @@ class Shuttle:
     async def _write_heads(self, lanes: Iterable[CarriedLane], *, wait: bool) -> None:
         by_flow: defaultdict[FlowId, list[CarriedLane]] = defaultdict(list)
         for lane in lanes:
-            if lane.target_topic_id is not None and lane.head_position != lane.position:
+            if lane.head_is_due(settling=wait):
                 by_flow[lane.spec.id.flow].append(lane)
         for flow_id, some in by_flow.items():
             ledger = self._flows[flow_id].ledger
             heads = [lane.head() for lane in some]
-            for lane in some:
-                lane.head_position = lane.position
+            for lane, head in zip(some, heads, strict=True):
+                lane.head_position, lane.head_state = head.position, head.state
             if wait:
                 await ledger.write(heads)
             else:
                 ledger.write_soon(heads)
+
+    def _show_soon(self, lane: CarriedLane) -> None:
+        if lane.head_is_due(settling=False):
+            self._heads_wake.set()
 
     # -- common
 
@@ -297,23 +318,31 @@ class Shuttle:
     def _flow(self, flow_id: FlowId) -> Flow:
         flow = self._flows.get(flow_id)
         if flow is None:
-            source, target = self._cluster(flow_id.source), self._cluster(flow_id.target)
-            ledger = LedgerStore(target, ledger_topic(flow_id.source))
+            source = self._cluster(flow_id.source, "consumer")
+            target = self._cluster(flow_id.target, "producer")
+            limits = FetchLimits.of(self._configs[flow_id.source].consumer)
+            ledger = LedgerStore(target, ledger_topic(flow_id.source), self._author)
             ledger.on_durable.append(lambda: self._targets.release(flow_id))
-            flow = self._flows[flow_id] = Flow(flow_id, source, target, ledger)
+            flow = self._flows[flow_id] = Flow(flow_id, source, target, ledger, limits)
         return flow
 
-    def _cluster(self, alias: ClusterAlias) -> Cluster:
-        if alias not in self._clusters:
+    def _cluster(self, alias: ClusterAlias, role: ClientRole) -> Cluster:
+        """Each role has connections of its own: it may have credentials of its own."""
+        if (alias, role) not in self._clusters:
             config = self._configs[alias]
-            self._clusters[alias] = Cluster(
-                alias, config.bootstrap_servers, aiokafka_settings(config)
+            self._clusters[alias, role] = Cluster(
+                alias, config.bootstrap_servers, aiokafka_settings(config, role)
             )
-        return self._clusters[alias]
+        return self._clusters[alias, role]
 
     async def _tick_loop(self) -> None:
         while True:
-            await asyncio.sleep(HEAD_INTERVAL_S)
+            with suppress(TimeoutError):
+                # Not wait_for: it swallows a cancellation that meets the wake, and `run` hangs.
+                async with asyncio.timeout(HEAD_INTERVAL_S):
+                    await self._heads_wake.wait()
+                await asyncio.sleep(STALL_GATHER_S)
+            self._heads_wake.clear()
             self._targets.check_timeouts()
             await self._write_heads(self._lanes.values(), wait=False)
 

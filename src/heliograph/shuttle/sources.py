@@ -52,6 +52,7 @@ class SourceSide:
                 cluster,
                 leader.broker,
                 read_committed=lane.spec.read_committed,
+                limits=lane.flow.limits,
                 on_fetched=self._fetched,
                 on_failed=self.failed,
                 room=self._room,

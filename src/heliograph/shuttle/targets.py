@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Final
 
 from heliograph.errors import LeaderMoved, MirrorError
-from heliograph.ledger.entries import runs_entries
 from heliograph.model import ClusterAlias, FlowId
 from heliograph.shuttle.appending import AppendStream
 from heliograph.shuttle.fates import Fates
 from heliograph.shuttle.lane import LANE_BYTES_MAX, CarriedLane, Phase
 from heliograph.shuttle.layout import Layout
+from heliograph.wire.batch import is_compressed
 
 APPEND_STREAMS: Final = 2
 """Connections to each target broker: it validates compressed batches on one thread per connection.
@@ -38,9 +38,7 @@ class TargetSide:
         """Queue what was laid out, its runs to the ledger first; returns the bytes now kept for
         it."""
         ticket = 0
-        if layout.runs:
-            source = lane.spec.id.source
-            entries = runs_entries(source.topic, source.partition, layout.runs)
+        if entries := lane.explain(layout):
             ticket = lane.flow.ledger.write_soon(entries)
             self._gated[lane.spec.id.flow].add(lane)
         kept_bytes = lane.take(layout, ticket)
@@ -87,7 +85,9 @@ class TargetSide:
         leader = cluster.leader(target)
         if leader is None:
             return None
-        key = (cluster.alias, leader.broker, target.partition % APPEND_STREAMS)
+        if lane.append_stream < 0:
+            lane.append_stream = _stream_index(lane)
+        key = (cluster.alias, leader.broker, lane.append_stream)
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = AppendStream(
@@ -111,3 +111,9 @@ class TargetSide:
                 self._fates.target_failed(lane, error)
         elif not lane.in_flight:
             self._fates.quiet(lane)
+
+
+def _stream_index(lane: CarriedLane) -> int:
+    """Plain batches share a connection, where requests are packed best; compressed ones spread."""
+    spread = lane.outgoing and is_compressed(lane.outgoing[0].view)
+    return lane.spec.target.partition % APPEND_STREAMS if spread else 0

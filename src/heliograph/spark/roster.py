@@ -67,10 +67,19 @@ class Roster:
         """Also lifts a pause that came with the lane's spec, until the next assignment."""
         lifted = set(ids)
         self._paused -= lifted
+        stalled: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
         for lane_id in lifted & self._wanted.keys():
             slot, lane = self._wanted[lane_id]
             self._wanted[lane_id] = slot, replace(lane, paused=False)
-        return self._next_orders()
+            held = self._held.get(lane_id)
+            # One that was not paused may be stalled, which only its slot knows; it is told as well.
+            if held is not None and held.slot == slot and not (held.lane.paused or held.leaving):
+                stalled[slot].append(lane_id)
+        orders = self._next_orders()
+        for slot, lane_ids in stalled.items():
+            if slot in self._present:
+                orders += [(slot, ResumeLanes(ids=c)) for c in _chunks(lane_ids)]
+        return orders
 
     def limit(self, flow: FlowId, bytes_per_s: int | None) -> list[Order]:
         if bytes_per_s is None:

@@ -116,6 +116,8 @@ def _conf(engine: EngineConfig, scratch: Path) -> SparkConf:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": _LIGHT_JVM,
+            # A JVM that is killed leaves its files; in here they go with everything else.
+            "spark.local.dir": str(scratch),
         }
     if engine.link_host is not None and not is_local(master):
         settings["spark.driver.host"] = engine.link_host

@@ -23,8 +23,7 @@ recomputing it, producer id, epoch and sequence cannot.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -54,8 +53,9 @@ _DELETE_HORIZON_BIT: Final = 0x40
 _KEPT_ATTRIBUTES: Final = COMPRESSION_MASK
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchHeader:
+class BatchHeader(NamedTuple):
+    """A tuple because one is made for each batch: a frozen dataclass costs three times as much."""
+
     base_offset: int
     size_bytes: int
     """The whole batch, header included."""
@@ -173,3 +173,8 @@ def restamp(batch: memoryview, *, producer_id: int, producer_epoch: int, sequenc
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes & _KEPT_ATTRIBUTES)
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, sequence)
     _CRC.pack_into(batch, _CRC_AT, crc32c(batch[_ATTRIBUTES_AT:]))
+
+
+def is_compressed(batch: memoryview) -> bool:
+    """Whether the batch is compressed, from its bytes alone."""
+    return bool(batch[_ATTRIBUTES_AT + 1] & COMPRESSION_MASK)

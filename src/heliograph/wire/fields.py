@@ -4,7 +4,7 @@ anywhere."""
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 from heliograph.errors import WireError
 
@@ -22,7 +22,7 @@ class Fields:
         self.buffer = buffer
         self.at = 0
 
-    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
         at = self.at
         self.at = at + layout.size
         if self.at > len(self.buffer):
@@ -32,17 +32,20 @@ class Fields:
         return layout.unpack_from(self.buffer, at)
 
     def int16(self) -> int:
-        return self.unpack(_INT16)[0]
+        return int(self.unpack(_INT16)[0])
 
     def int32(self) -> int:
-        return self.unpack(_INT32)[0]
+        return int(self.unpack(_INT32)[0])
 
     def int64(self) -> int:
-        return self.unpack(_INT64)[0]
+        return int(self.unpack(_INT64)[0])
 
     def uvarint(self) -> int:
-        value = shift = 0
         buffer, at = self.buffer, self.at
+        if at < len(buffer) and buffer[at] < 0x80:
+            self.at = at + 1
+            return buffer[at]
+        value = shift = 0
         while True:
             if at >= len(buffer) or shift > 28:
                 raise WireError(f"bad length at byte {self.at} of an answer")
@@ -93,6 +96,8 @@ _NO_TAGS: Final[dict[int, memoryview]] = {}
 
 
 def uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

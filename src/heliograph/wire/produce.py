@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from heliograph.wire.fields import Fields, compact_string, uvarint
 
@@ -19,11 +18,15 @@ PRODUCE_VERSION_MAX: Final = 12
 _HEAD: Final = struct.Struct(">bhi")
 _INDEX: Final = struct.Struct(">i")
 _PARTITION: Final = struct.Struct(">ihqqq")
+# The same with what follows it when all went well: no record errors, no message, no tagged fields.
+_PARTITION_PLAIN: Final = struct.Struct(">ihqqq3s")
+_NOTHING_MORE: Final = b"\x01\x00\x00"
 ACKS_ALL: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ProducedPartition:
+class ProducedPartition(NamedTuple):
+    """A tuple because one is made for each batch."""
+
     topic: str
     partition: int
     error_code: int
@@ -59,19 +62,24 @@ def parse_produce_answer(body: memoryview) -> list[ProducedPartition]:
     found: list[ProducedPartition] = []
     for _ in range(fields.count(3)):
         topic = fields.compact_string() or ""
-        for _ in range(fields.count(33)):
-            partition, error_code, base_offset, _, log_start = fields.unpack(_PARTITION)
-            message = None
-            for _ in range(fields.count(6)):
-                fields.int32()
-                message = fields.compact_string() or message
-                fields.tags()
-            message = fields.compact_string() or message
-            fields.tags()
-            found.append(
-                ProducedPartition(topic, partition, error_code, base_offset, log_start, message)
-            )
+        rows = range(fields.count(_PARTITION_PLAIN.size))
+        found.extend(_parse_partition(fields, topic) for _ in rows)
         fields.tags()
     fields.int32()  # throttle time: the broker mutes the connection by itself (KIP-219)
     fields.tags()
     return found
+
+
+def _parse_partition(fields: Fields, topic: str) -> ProducedPartition:
+    at = fields.at
+    partition, error_code, base_offset, _, log_start, more = fields.unpack(_PARTITION_PLAIN)
+    message = None
+    if more != _NOTHING_MORE:
+        fields.at = at + _PARTITION.size
+        for _ in range(fields.count(6)):
+            fields.int32()
+            message = fields.compact_string() or message
+            fields.tags()
+        message = fields.compact_string() or message
+        fields.tags()
+    return ProducedPartition(topic, partition, error_code, base_offset, log_start, message)

@@ -15,14 +15,15 @@ from heliograph.ledger.entries import (
     Entry,
     FlowEntry,
     HeadEntry,
+    LeaseEntry,
     LossEntry,
     RunsEntry,
     StartEntry,
-    decode,
-    encode,
     ledger_topic,
+    new_author,
     runs_entries,
 )
+from heliograph.ledger.entry_codec import decode, encode
 from heliograph.ledger.runs import OFFSET_MAX, Run
 from heliograph.model import (
     ClusterAlias,
@@ -42,11 +43,20 @@ FLOW = FlowEntry(
     source_cluster_id="5L6g3nShT-eMCtK--X86sw",
     created_ms=1_767_225_600_000,
 )
+AUTHOR = "6f1c0d5e8b7a4c3d9e2f10a1b2c3d4e5"
+LEASE = LeaseEntry(
+    author=AUTHOR,
+    host="mirror-1",
+    pid=4711,
+    at_ms=1_767_225_600_000,
+    lease_ms=15_000,
+    slot_count=4,
+)
 START = StartEntry(
     topic=ORDERS,
     partition=3,
     position=0,
-    author="6f1c0d5e8b7a4c3d9e2f10a1b2c3d4e5",
+    author=AUTHOR,
     source_offset=66,
     target_offset=0,
     source_topic_id=TopicId("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"),
@@ -63,10 +73,14 @@ HEAD = HeadEntry(
     source_topic_id=TopicId("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"),
     target_topic_id=None,
     at_ms=1_767_225_600_000,
+    state="stalled: corrupt batch",
+    detail="offset 1300: wrong CRC",
 )
 RUNS = RunsEntry(
     topic=ORDERS,
     partition=3,
+    author=AUTHOR,
+    end_position=1400,
     runs=(
         Run(position=1234, source_offset=1300, target_offset=1234),
         Run(position=1334, source_offset=1401, target_offset=1334),
@@ -82,7 +96,14 @@ LOSS = LossEntry(
     reason=StallReason.RETENTION_OVERRUN,
     at_ms=1_767_225_600_000,
 )
-EXAMPLES: dict[str, Entry] = {"flow": FLOW, "start": START, "head": HEAD, "run": RUNS, "loss": LOSS}
+EXAMPLES: dict[str, Entry] = {
+    "flow": FLOW,
+    "lease": LEASE,
+    "start": START,
+    "head": HEAD,
+    "run": RUNS,
+    "loss": LOSS,
+}
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
@@ -93,7 +114,7 @@ def test_the_reference_shows_the_bytes_of_its_example_and_they_read_back(kind: s
     assert decode(key, value) == EXAMPLES[kind]
 
 
-@pytest.mark.parametrize("kind", ["flow", "start", "head", "loss"])
+@pytest.mark.parametrize("kind", ["flow", "lease", "start", "head", "loss"])
 def test_the_reference_lists_every_field_of_a_value_in_its_order(kind: str) -> None:
     _, value = encode(EXAMPLES[kind])
 
@@ -154,8 +175,11 @@ def test_a_null_value_is_a_tombstone(entry: Entry) -> None:
         b"head|orders|2147483648",
         b"head|orders|3\n",
         b"head|orders|\xd9\xa3",
-        b"run|orders|3|9223372036854775808",
-        b"run|orders|3|" + b"9" * 5_000,
+        b"lease",
+        b"lease|me",
+        b"run|orders|3|4",
+        b"run|orders|3|9223372036854775808|" + AUTHOR.encode(),
+        b"run|orders|3|" + b"9" * 5_000 + b"|" + AUTHOR.encode(),
         b"start|orders|3|0",
         b"start|orders|3|0|a b",
         b"start|orders|3|0|" + b"a" * 33,
@@ -180,6 +204,8 @@ def test_a_key_that_is_none_of_ours_is_refused_even_for_a_tombstone(key: bytes) 
         {"position": OFFSET_MAX + 1},
         {"source_topic_id": "short"},
         {"source_topic_id": 3},
+        {"state": "x" * 256},
+        {"detail": None},
         {"more": 1},
     ],
     ids=str,
@@ -216,32 +242,37 @@ def test_a_loss_that_ends_before_it_starts_or_has_no_known_reason_is_refused() -
     [
         "",
         "00",
-        "02 00 00",
+        "02 00 00 00",
         "01",
-        "01 00",
-        "01 00 80",
-        "01 00 00 02",
-        "01 00 00 02 00",
-        "01 01 00",
-        "01 00 01",
-        "01 80 00 00",
-        "01 00 00 00 00 00",
-        "01 00 00 01 00 00",
-        "01 00 00 02 03 00",
-        "01 00 00 02 00 01",
-        "01 00 ff ff ff ff ff ff ff ff ff ff 01",
-        "01 00 fe ff ff ff ff ff ff ff ff 7f",
-        "01 fe ff ff ff ff ff ff ff ff 01 00 02 00 00",
+        "01 00 00",
+        "01 00 00 80",
+        "01 00 00 00 02",
+        "01 00 00 00 02 00",
+        "01 00 01 00",
+        "01 00 00 01",
+        "01 00 80 00 00",
+        "01 00 00 00 00 00 00",
+        "01 00 00 00 01 00 00",
+        "01 00 00 00 02 03 00",
+        "01 00 00 00 02 00 01",
+        "01 00 00 ff ff ff ff ff ff ff ff ff ff 01",
+        "01 00 00 fe ff ff ff ff ff ff ff ff 7f",
+        "01 00 fe ff ff ff ff ff ff ff ff 01 00 02 00 00",
+        "01 01 00 00",
+        "01 02 00 00 02 00 00",
+        "01 fe ff ff ff ff ff ff ff ff 7f 00 00",
     ],
 )
 def test_runs_that_are_cut_or_cannot_be_are_refused(value: str) -> None:
     with pytest.raises(WireError):
-        decode(b"run|orders|3|0", bytes.fromhex(value))
+        decode(f"run|orders|3|0|{AUTHOR}".encode(), bytes.fromhex(value))
 
 
 def test_a_position_that_leaves_63_bits_is_refused() -> None:
     with pytest.raises(WireError):
-        decode(f"run|orders|3|{OFFSET_MAX}".encode(), bytes.fromhex("01 00 00 02 00 00"))
+        decode(
+            f"run|orders|3|{OFFSET_MAX}|{AUTHOR}".encode(), bytes.fromhex("01 00 00 00 02 00 00")
+        )
 
 
 def test_a_run_for_each_transaction_of_a_topic_takes_three_bytes() -> None:
@@ -249,9 +280,9 @@ def test_a_run_for_each_transaction_of_a_topic_takes_three_bytes() -> None:
         Run(position=at * 20, source_offset=at * 21, target_offset=at * 20) for at in range(1_000)
     )
 
-    _, value = encode(RunsEntry(topic=ORDERS, partition=3, runs=transactions))
+    _, value = encode(replace(RUNS, runs=transactions, end_position=None))
 
-    assert len(value) == 3 * len(transactions)
+    assert len(value) == 1 + 3 * len(transactions)
 
 
 @pytest.mark.parametrize(
@@ -268,6 +299,11 @@ def test_a_run_for_each_transaction_of_a_topic_takes_three_bytes() -> None:
         replace(LOSS, at_ms=-1),
         replace(RUNS, runs=()),
         replace(RUNS, runs=RUNS.runs[::-1]),
+        replace(RUNS, author="me"),
+        replace(RUNS, end_position=RUNS.runs[-1].position),
+        replace(RUNS, end_position=OFFSET_MAX + 1),
+        replace(LEASE, author=AUTHOR.upper()),
+        replace(HEAD, detail="x" * 256),
     ],
     ids=lambda entry: type(entry).__name__,
 )
@@ -283,9 +319,27 @@ def test_many_runs_are_split_into_entries_that_a_broker_takes() -> None:
         for at in range(count)
     ]
 
-    entries = runs_entries(ORDERS, 3, runs)
+    entries = runs_entries(ORDERS, 3, runs, author=AUTHOR, end_position=OFFSET_MAX)
 
     assert [len(entry.runs) for entry in entries] == [RUNS_PER_ENTRY_MAX, RUNS_PER_ENTRY_MAX, 1]
     assert [run for entry in entries for run in entry.runs] == runs
+    ends = [entry.end_position for entry in entries]
+    assert ends == [entry.runs[0].position for entry in entries[1:]] + [OFFSET_MAX]
     assert max(len(encode(entry)[1]) for entry in entries) < 500_000
-    assert runs_entries(ORDERS, 3, []) == []
+    assert runs_entries(ORDERS, 3, [], author=AUTHOR, end_position=None) == []
+
+
+def test_runs_without_end_are_split_into_entries_without_end() -> None:
+    count = RUNS_PER_ENTRY_MAX + 1
+    runs = [Run(position=at, source_offset=2 * at, target_offset=at) for at in range(count)]
+
+    entries = runs_entries(ORDERS, 3, runs, author=AUTHOR, end_position=None)
+
+    assert [entry.end_position for entry in entries] == [None, None]
+
+
+def test_each_author_is_another() -> None:
+    first, second = new_author(), new_author()
+
+    assert first != second
+    assert decode(*encode(replace(LEASE, author=first))) == replace(LEASE, author=first)

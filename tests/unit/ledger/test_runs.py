@@ -135,13 +135,98 @@ def test_a_lane_is_identical_up_to_its_first_run_with_different_offsets() -> Non
     assert runs.identical(1_000)
 
 
-def test_removing_runs_from_the_middle_leaves_the_others_as_they_were() -> None:
+def test_runs_with_an_end_leave_what_begins_at_or_after_it() -> None:
     runs = Runs([run(0, 1, 0), run(10, 20, 10), run(20, 3, 20), run(30, 60, 30)])
 
-    runs.remove_between(10, 30)
+    runs.replace_between(10, 30, [run(10, 21, 10)])
 
-    assert list(runs) == [run(0, 1, 0), run(30, 60, 30)]
+    assert list(runs) == [run(0, 1, 0), run(10, 21, 10), run(30, 60, 30)]
     assert runs.source_restart_position == 0
+
+
+def test_a_run_that_began_inside_and_lasted_beyond_begins_again_at_the_end() -> None:
+    runs = Runs([run(0, 0, 0), run(10, 20, 15), run(30, 60, 35)])
+
+    runs.replace_between(5, 20, [run(5, 8, 5), run(10, 20, 10)])
+
+    assert list(runs) == [
+        run(0, 0, 0),
+        run(5, 8, 5),
+        run(10, 20, 10),
+        run(20, 30, 25),
+        run(30, 60, 35),
+    ]
+
+
+def test_runs_that_say_the_same_at_their_end_need_nothing_there() -> None:
+    runs = Runs([run(0, 0, 0), run(10, 20, 10), run(30, 60, 30)])
+
+    runs.replace_between(10, 20, [run(10, 20, 10)])
+
+    assert list(runs) == [run(0, 0, 0), run(10, 20, 10), run(30, 60, 30)]
+
+
+def test_a_run_that_began_before_is_over_and_the_new_one_lasts_until_the_next() -> None:
+    runs = Runs([run(0, 0, 0), run(30, 60, 30)])
+
+    runs.replace_between(10, 20, [run(10, 20, 10)])
+
+    assert list(runs) == [run(0, 0, 0), run(10, 20, 10), run(30, 60, 30)]
+    assert runs.source_offset_at(25) == 35
+
+
+def test_a_run_that_lasted_for_want_of_another_gives_way_to_the_new_ones() -> None:
+    runs = Runs([run(0, 0, 0)])
+    runs.replace_between(10, 12, [run(10, 20, 10)])
+    assert runs.known_end == 12
+
+    runs.replace_between(10, 20, [run(10, 20, 10), run(12, 25, 12)])
+
+    assert list(runs) == [run(0, 0, 0), run(10, 20, 10), run(12, 25, 12)]
+    assert runs.known_end == 20
+
+
+def test_a_run_at_the_very_start_begins_again_where_only_its_first_records_were_guessed() -> None:
+    runs = Runs([run(0, 0, 0)])
+    runs.replace_between(10, 30, [run(10, 20, 15)])
+
+    runs.replace_between(10, 20, [run(10, 20, 10)])
+
+    assert [runs.target_offset_at(position) for position in (10, 20, 25)] == [10, 25, 30]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[], [run(11, 20, 11)], [run(10, 20, 10), run(20, 30, 20)]],
+    ids=["none", "late", "far"],
+)
+def test_runs_that_are_not_of_their_stretch_are_refused_and_change_nothing(
+    wrong: list[Run],
+) -> None:
+    runs = Runs([run(0, 0, 0)])
+
+    with pytest.raises(InvariantError):
+        runs.replace_between(10, 20, wrong)
+
+    assert list(runs) == [run(0, 0, 0)]
+
+
+def test_a_run_that_would_leave_63_bits_does_not_begin_again() -> None:
+    runs = Runs([run(0, 0, 0)])
+    runs.replace_between(10, 30, [run(10, 2**63 - 2, 10)])
+
+    runs.replace_between(5, 20, [run(5, 7, 5)])
+
+    assert list(runs) == [run(0, 0, 0), run(5, 7, 5)]
+
+
+def test_reading_begins_at_the_lower_of_two_offsets_that_contradict_each_other() -> None:
+    runs = Runs([run(0, 0, 100)])
+    assert runs.before_contradiction is None
+
+    runs.replace_between(50, 60, [run(50, 60, 120)])
+
+    assert runs.before_contradiction == run(0, 0, 70)
 
 
 def test_a_million_runs_are_appended_and_searched_without_copying_them() -> None:

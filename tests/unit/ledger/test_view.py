@@ -10,15 +10,16 @@ from heliograph.ledger.entries import (
     FlowKey,
     HeadEntry,
     HeadKey,
+    LeaseEntry,
+    LeaseKey,
     LossEntry,
     LossKey,
     RunsEntry,
     RunsKey,
     StartEntry,
     StartKey,
-    encode,
-    encode_key,
 )
+from heliograph.ledger.entry_codec import encode, encode_key
 from heliograph.ledger.runs import Run
 from heliograph.ledger.view import LedgerView
 from heliograph.model import (
@@ -68,18 +69,30 @@ def head(position: int) -> HeadEntry:
         source_topic_id=None,
         target_topic_id=None,
         at_ms=1,
+        state="idle",
+        detail="",
     )
 
 
-def runs(*triples: tuple[int, int, int]) -> RunsEntry:
+def runs(*triples: tuple[int, int, int], end: int | None = None, author: str = FIRST) -> RunsEntry:
     return RunsEntry(
         topic=ORDERS,
         partition=3,
+        author=author,
+        end_position=end,
         runs=tuple(
             Run(position=position, source_offset=source_offset, target_offset=target_offset)
             for position, source_offset, target_offset in triples
         ),
     )
+
+
+def runs_key(position: int) -> RunsKey:
+    return RunsKey(topic=ORDERS, partition=3, position=position, author=FIRST)
+
+
+def lease(author: str, at_ms: int, lease_ms: int = 10) -> LeaseEntry:
+    return LeaseEntry(author=author, host="h", pid=1, at_ms=at_ms, lease_ms=lease_ms, slot_count=2)
 
 
 def loss(position: int, start: int, end: int) -> LossEntry:
@@ -166,7 +179,7 @@ def test_runs_from_the_start_on_replace_its_run_and_leave_the_start() -> None:
     assert list(lane.runs) == list(runs((0, 100, 7)).runs)
     assert keys == (
         StartKey(topic=ORDERS, partition=3, position=0, author=FIRST),
-        RunsKey(topic=ORDERS, partition=3, position=0),
+        runs_key(0),
     )
 
 
@@ -190,12 +203,12 @@ def test_a_lane_whose_keys_are_all_removed_is_forgotten() -> None:
     for key in keys:
         view.apply_record(encode_key(key), None)
 
-    # Position 8 was replaced as a whole by position 4, which holds it down and so goes after it.
+    # Position 4 holds down 8, so it goes later.
     assert keys == (
         LossKey(topic=ORDERS, partition=3, position=4, lost_start=4),
-        RunsKey(topic=ORDERS, partition=3, position=8),
-        RunsKey(topic=ORDERS, partition=3, position=0),
-        RunsKey(topic=ORDERS, partition=3, position=4),
+        runs_key(0),
+        runs_key(8),
+        runs_key(4),
         HeadKey(topic=ORDERS, partition=3),
     )
     assert view.lane(ORDERS, 3) is None
@@ -206,8 +219,8 @@ def test_a_tombstone_removes_the_runs_of_its_own_entry_only() -> None:
     for entry in (runs((0, 0, 0), (2, 4, 2)), runs((4, 8, 4)), runs((6, 12, 6))):
         view.apply(entry)
 
-    view.remove(RunsKey(topic=ORDERS, partition=3, position=0))
-    view.remove(RunsKey(topic=ORDERS, partition=3, position=2))
+    view.remove(runs_key(0))
+    view.remove(runs_key(2))
 
     lane = view.lane(ORDERS, 3)
     assert lane is not None
@@ -220,7 +233,7 @@ def test_a_tombstone_of_something_unknown_changes_nothing() -> None:
 
     view.remove(HeadKey(topic=TopicName("other"), partition=0))
     view.remove(FlowKey(producer_id=1))
-    view.remove(RunsKey(topic=ORDERS, partition=3, position=0))
+    view.remove(runs_key(0))
 
     lane = view.lane(ORDERS, 3)
     assert lane is not None
@@ -237,3 +250,104 @@ def test_records_are_folded_from_their_bytes_and_garbage_is_refused() -> None:
     lane = view.lane(ORDERS, 3)
     assert lane is not None
     assert lane.head == head(4)
+
+
+def test_a_late_entry_of_a_mirror_given_up_for_dead_leaves_its_successors_runs() -> None:
+    view = LedgerView()
+    for entry in (start(0, FIRST, 0), runs((5, 9, 5), end=10, author=SECOND)):
+        view.apply(entry)
+    view.apply(runs((12, 20, 12), end=20, author=SECOND))
+
+    view.apply(runs((5, 9, 5), end=8))
+
+    lane = view.lane(ORDERS, 3)
+    assert lane is not None
+    assert list(lane.runs) == list(runs((0, 0, 0), (5, 9, 5), (12, 20, 12)).runs)
+
+
+def test_an_entry_whose_key_is_written_again_never_was() -> None:
+    view = LedgerView()
+    for entry in (start(0, FIRST, 0), runs((5, 9, 5), (8, 14, 8))):
+        view.apply(entry)
+
+    view.apply(runs((5, 9, 5), end=7))
+
+    lane = view.lane(ORDERS, 3)
+    assert lane is not None
+    assert list(lane.runs) == list(runs((0, 0, 0), (5, 9, 5)).runs)
+
+
+def test_two_authors_at_one_position_do_not_take_each_others_key() -> None:
+    view = LedgerView()
+
+    view.apply(runs((5, 9, 5), (8, 14, 8), end=10))
+    view.apply(runs((5, 9, 5), end=7, author=SECOND))
+
+    lane = view.lane(ORDERS, 3)
+    assert lane is not None
+    assert list(lane.runs) == list(runs((5, 9, 5), (8, 14, 8)).runs)
+    assert len(view.lane_keys(ORDERS, 3)) == 2
+
+
+def test_the_first_driver_holds_the_lease_while_it_renews_it() -> None:
+    view = LedgerView()
+
+    for entry in (lease(FIRST, 100), lease(SECOND, 101), lease(FIRST, 109), lease(SECOND, 112)):
+        view.apply(entry)
+
+    assert view.holder == lease(FIRST, 109)
+
+
+@pytest.mark.parametrize("at_ms", [110, 111])
+def test_another_driver_takes_over_only_after_the_lease_is_over(at_ms: int) -> None:
+    view = LedgerView()
+    view.apply(lease(FIRST, 100))
+
+    view.apply(lease(SECOND, at_ms))
+
+    assert view.holder == (lease(SECOND, 111) if at_ms == 111 else lease(FIRST, 100))
+
+
+def test_a_holder_that_renews_late_keeps_the_lease_if_nobody_took_it() -> None:
+    view = LedgerView()
+    view.apply(lease(FIRST, 100))
+
+    view.apply(lease(FIRST, 500))
+
+    assert view.holder == lease(FIRST, 500)
+
+
+def test_a_lease_that_was_let_go_is_free_at_once() -> None:
+    view = LedgerView()
+    view.apply(lease(FIRST, 100))
+
+    view.apply(lease(FIRST, 101, lease_ms=0))
+
+    assert view.holder is None
+    view.apply(lease(SECOND, 102))
+    assert view.holder == lease(SECOND, 102)
+
+
+def test_who_does_not_hold_the_lease_cannot_let_it_go() -> None:
+    view = LedgerView()
+    view.apply(lease(FIRST, 100))
+
+    view.apply(lease(SECOND, 101, lease_ms=0))
+    view.remove(LeaseKey(author=SECOND))
+
+    assert view.holder == lease(FIRST, 100)
+    view.remove(LeaseKey(author=FIRST))
+    assert view.holder is None
+
+
+def test_after_compaction_a_refused_driver_that_died_seems_to_hold_until_its_lease_is_over() -> (
+    None
+):
+    view = LedgerView()
+
+    view.apply(lease(SECOND, 101))
+    view.apply(lease(FIRST, 109))
+
+    assert view.holder == lease(SECOND, 101)
+    view.apply(lease(FIRST, 112))
+    assert view.holder == lease(FIRST, 112)

@@ -1,0 +1,282 @@
+"""`heliograph ledger`: what the target remembers, and translation. Runs on the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.text import Text
+
+from heliograph.cli.output import print_json, results
+from heliograph.cli.tables import ago, new_table
+from heliograph.config.load import load_config
+from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.errors import BrokerError, LeaderMoved, MirrorError
+from heliograph.ledger.entries import FlowEntry, LeaseEntry
+from heliograph.ledger.translate import Translated, to_source, to_target
+from heliograph.model import FlowId
+from heliograph.services.places import LanePlace, every
+from heliograph.services.status import StatusReader
+
+LEDGER_HELP: Final = """Show the ledger: what the target remembers of each flow.
+
+The flow's producer, who carries it, and of every lane where it is, its runs (stretches where source
+and target offset advance together), what was lost and where it started. With --translate an offset
+of one side is found on the other, exactly.
+
+Examples:
+
+  heliograph ledger mm2.properties --topic orders --runs
+
+  heliograph ledger mm2.properties --flow 'A->B' --json
+
+  heliograph ledger mm2.properties --translate 4711 --topic orders --partition 0
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowLedger:
+    flow: FlowId
+    producer: FlowEntry | None
+    holder: LeaseEntry | None
+    garbage_records: int
+    places: tuple[LanePlace, ...]
+
+
+def ledger(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
+    ],
+    flow: Annotated[
+        str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Only this topic, named as on the source.")
+    ] = None,
+    runs: Annotated[bool, typer.Option("--runs", help="Every run, not only how many.")] = False,
+    translate: Annotated[
+        int | None,
+        typer.Option(
+            "--translate",
+            min=0,
+            metavar="OFFSET",
+            help="Where a consumer that is at OFFSET of the source goes on at the target.",
+        ),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Partition for --translate.")
+    ] = None,
+    back: Annotated[
+        bool, typer.Option("--back", help="Translate from the target to the source.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+) -> None:
+    config = load_config(file)
+    flows = chosen_flows(config, flow)
+    if translate is None:
+        found = asyncio.run(_read(config, flows, topic))
+        if as_json:
+            print_json({"flows": [_flow_document(each, runs=runs) for each in found]})
+        else:
+            for each in found:
+                _print(each, runs=runs)
+        return
+    if topic is None or partition is None:
+        raise typer.BadParameter("--translate needs --topic and --partition")
+    if len(flows) != 1:
+        raise typer.BadParameter(f"--translate needs --flow: {', '.join(map(str, flows))}")
+    (only,) = asyncio.run(_read(config, flows, topic))
+    _tell(only, translate, partition, topic=topic, back=back, as_json=as_json)
+
+
+def chosen_flows(config: MirrorConfig, text: str | None) -> tuple[FlowId, ...]:
+    """The flows a `--flow` option means; all of them without one."""
+    flows = tuple(flow.id for flow in config.flows)
+    if text is None:
+        return flows
+    chosen = tuple(flow for flow in flows if str(flow) == text.replace(" ", ""))
+    if not chosen:
+        known = ", ".join(map(str, flows)) or "none"
+        raise typer.BadParameter(f"{text!r} is not an enabled flow of the file: {known}")
+    return chosen
+
+
+async def _read(
+    config: MirrorConfig, flows: Sequence[FlowId], topic: str | None
+) -> list[FlowLedger]:
+    reader = StatusReader(config, every([topic] if topic is not None else []))
+    try:
+        return [await _read_flow(reader, config.flow(flow)) for flow in flows]
+    finally:
+        await reader.close()
+
+
+async def _read_flow(reader: StatusReader, flow: FlowConfig) -> FlowLedger:
+    try:
+        places = await reader.places(flow)
+    except LeaderMoved as exc:
+        raise BrokerError(
+            f"{flow.id}: cluster {flow.id.target} has no ledger of it, nothing was mirrored yet"
+        ) from exc
+    store = reader.ledger(flow.id)
+    return FlowLedger(
+        flow=flow.id,
+        producer=store.view.flow,
+        holder=store.view.holder,
+        garbage_records=store.garbage_records,
+        places=tuple(places),
+    )
+
+
+def _tell(
+    found: FlowLedger, offset: int, partition: int, *, topic: str, back: bool, as_json: bool
+) -> None:
+    place = next((p for p in found.places if p.lane.source.partition == partition), None)
+    if place is None:
+        raise MirrorError(f"{found.flow}: the ledger knows no lane {topic}-{partition}")
+    turn = to_source if back else to_target
+    answer = turn(place.record.runs, place.end, offset)
+    asked_at, given_at = (
+        (place.target, place.lane.source) if back else (place.lane.source, place.target)
+    )
+    if as_json:
+        print_json(
+            {
+                "flow": str(found.flow),
+                "from": {"topic": asked_at.topic, "partition": partition, "offset": offset},
+                "to": {"topic": given_at.topic, "partition": partition, "offset": answer.offset},
+                "exact": answer.clamped is None,
+                "clamped": answer.clamped,
+            }
+        )
+        return
+    results().print(
+        f"{asked_at} offset {offset:,} is {given_at} offset {answer.offset:,}: {_meaning(answer)}"
+    )
+
+
+def _meaning(answer: Translated) -> str:
+    if answer.clamped is None:
+        return "exact"
+    if answer.clamped == "before":
+        return "the first there; what comes before it is not on that side"
+    return "the end there; the asked offset is not mirrored yet, so a part would be read again"
+
+
+def _print(found: FlowLedger, *, runs: bool) -> None:
+    console = results()
+    producer, holder = found.producer, found.holder
+    console.print(Text(str(found.flow), style="bold"))
+    if producer is not None:
+        console.print(
+            f"  producer {producer.producer_id} epoch {producer.producer_epoch}, "
+            f"source cluster {producer.source_cluster_id}, since {ago(producer.created_ms)}"
+        )
+    if holder is not None:
+        console.print(f"  last carried by {holder.host} pid {holder.pid}, {ago(holder.at_ms)}")
+    if found.garbage_records:
+        console.print(f"  {found.garbage_records} records in the ledger are not Heliograph's")
+    table = new_table(
+        [
+            ("lane", "left"),
+            ("target", "left"),
+            ("position", "right"),
+            ("source next", "right"),
+            ("target next", "right"),
+            ("runs", "right"),
+            ("starts", "right"),
+            ("lost", "right"),
+            ("noted", "right"),
+            ("state", "left"),
+        ]
+    )
+    for place in found.places:
+        record = place.record
+        table.add_row(
+            str(place.lane.source),
+            str(place.target),
+            f"{place.position:,}",
+            f"{place.source_next_offset:,}",
+            f"{place.target_next_offset:,}",
+            f"{len(record.runs):,}",
+            str(len(record.starts)),
+            f"{sum(loss.lost.count for loss in record.losses):,}",
+            ago(record.head.at_ms) if record.head else "never",
+            record.head.state if record.head else "",
+        )
+    console.print(table)
+    for place in found.places:
+        for loss in place.record.losses:
+            console.print(
+                f"{place.lane.source}: lost [{loss.lost.start}, {loss.lost.end}) of the source at "
+                f"position {loss.position}: {loss.reason.value}, {ago(loss.at_ms)}"
+            )
+    if runs:
+        console.print(_runs_table(found.places))
+
+
+def _runs_table(places: Sequence[LanePlace]) -> object:
+    table = new_table(
+        [("lane", "left"), ("position", "right"), ("source", "right"), ("target", "right")]
+    )
+    for place in places:
+        for run in place.record.runs:
+            table.add_row(
+                str(place.lane.source),
+                f"{run.position:,}",
+                f"{run.source_offset:,}",
+                f"{run.target_offset:,}",
+            )
+    return table
+
+
+def _flow_document(found: FlowLedger, *, runs: bool) -> dict[str, Any]:
+    producer, holder = found.producer, found.holder
+    return {
+        "flow": str(found.flow),
+        "producer": None
+        if producer is None
+        else {
+            "id": producer.producer_id,
+            "epoch": producer.producer_epoch,
+            "source_cluster_id": producer.source_cluster_id,
+            "created_ms": producer.created_ms,
+        },
+        "lease": None if holder is None else asdict(holder),
+        "foreign_ledger_records": found.garbage_records,
+        "lanes": [_lane_document(place, runs=runs) for place in found.places],
+    }
+
+
+def _lane_document(place: LanePlace, *, runs: bool) -> dict[str, Any]:
+    record = place.record
+    document: dict[str, Any] = {
+        "topic": place.lane.source.topic,
+        "partition": place.lane.source.partition,
+        "target_topic": place.target.topic,
+        "position": place.position,
+        "position_is_exact": place.exact,
+        "source_next_offset": place.source_next_offset,
+        "target_next_offset": place.target_next_offset,
+        "foreign_records": place.foreign_records,
+        "head": None if record.head is None else asdict(record.head),
+        "run_count": len(record.runs),
+        "starts": [asdict(start) for start in record.starts],
+        "losses": [
+            {
+                "position": loss.position,
+                "lost_start": loss.lost.start,
+                "lost_end": loss.lost.end,
+                "reason": loss.reason.value,
+                "at_ms": loss.at_ms,
+            }
+            for loss in record.losses
+        ],
+    }
+    if runs:
+        document["runs"] = [asdict(run) for run in record.runs]
+    return document

@@ -1,0 +1,60 @@
+"""Where the command line writes: results to stdout, the rest to stderr. Runs on the driver."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import IO, Final
+
+from rich.console import Console
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_STALLED: Final = 3
+_WIDTH_WITHOUT_TERMINAL: Final = 200
+"""Tables that go to a file or a pipe are not folded to the 80 columns of nobody's screen."""
+
+
+def results() -> Console:
+    """For what was asked for: tables."""
+    return _console(stderr=False)
+
+
+def remarks() -> Console:
+    """For everything else."""
+    return _console(stderr=True)
+
+
+def print_json(document: object, *, indent: int | None = 2) -> None:
+    sys.stdout.write(json.dumps(document, indent=indent) + "\n")
+
+
+def start_logging(line: str = "%(asctime)s %(levelname)s %(message)s") -> None:
+    handler = _PresentStderr()
+    handler.setFormatter(logging.Formatter(line))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    # It tells of every connection to the JVM that it closes.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+class _PresentStderr(logging.StreamHandler[IO[str]]):
+    """Asks for stderr at every line: a live table stands in for it, and prints lines above."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> IO[str]:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: IO[str]) -> None:
+        raise NotImplementedError("stderr is whatever it is when a line is written")
+
+
+def _console(*, stderr: bool) -> Console:
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    return console

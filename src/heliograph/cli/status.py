@@ -1,0 +1,284 @@
+"""`heliograph status`: how every lane is, from any process. Runs on the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, print_json, results
+from heliograph.cli.tables import TopicRow, ago, counted, new_table, states, topic_table
+from heliograph.config.load import load_config
+from heliograph.config.schema import MirrorConfig
+from heliograph.services.places import every
+from heliograph.services.status import FlowStatus, LaneStatus, MirrorStatus, StatusReader
+
+_SAMPLE_S: Final = 1.0
+
+STATUS_HELP: Final = """Show how far every lane has come, and how far behind it is.
+
+Everything is read from the clusters, so it works from any machine that reaches them, while the
+mirror runs and after it ended. What a cluster does not tell is shown as a question mark.
+
+Ends with 3 when a lane is stalled, with 1 when a cluster cannot be reached.
+
+Examples:
+
+  heliograph status mm2.properties
+
+  heliograph status mm2.properties --watch
+
+  heliograph status mm2.properties --topic orders --lanes --json
+"""
+
+
+def status(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
+    ],
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C, a look every second.")
+    ] = False,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="Only this topic of the source; may be given more than once."),
+    ] = None,
+    lanes: Annotated[
+        bool, typer.Option("--lanes", help="Every lane, not only one row a topic.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on stdout; with --watch one document a line.")
+    ] = False,
+) -> None:
+    config = load_config(file)
+    try:
+        found = asyncio.run(_show(config, topic or [], watch=watch, lanes=lanes, as_json=as_json))
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    if any(lane.is_stalled for lane in found.lanes):
+        raise typer.Exit(EXIT_STALLED)
+    if found.unreachable:
+        raise typer.Exit(EXIT_FAILED)
+
+
+async def _show(
+    config: MirrorConfig, topics: Sequence[str], *, watch: bool, lanes: bool, as_json: bool
+) -> MirrorStatus:
+    reader = StatusReader(config, every(topics))
+    try:
+        found = await reader.read()
+        await asyncio.sleep(_SAMPLE_S if found.lanes else 0)
+        found = await reader.read() if found.lanes else found
+        if watch:
+            await _watch(reader, found, lanes=lanes, as_json=as_json)
+        elif as_json:
+            print_json(as_document(found))
+        else:
+            results().print(rendered(found, lanes=lanes))
+        return found
+    finally:
+        await reader.close()
+
+
+async def _watch(reader: StatusReader, found: MirrorStatus, *, lanes: bool, as_json: bool) -> None:
+    console = results()
+    if as_json or not console.is_terminal:
+        while True:
+            if as_json:
+                print_json(as_document(found), indent=None)
+            else:
+                console.print(rendered(found, lanes=lanes))
+            await asyncio.sleep(_SAMPLE_S)
+            found = await reader.read()
+    with Live(rendered(found, lanes=lanes), console=console, auto_refresh=False) as screen:
+        while True:
+            await asyncio.sleep(_SAMPLE_S)
+            found = await reader.read()
+            screen.update(rendered(found, lanes=lanes), refresh=True)
+
+
+def rendered(found: MirrorStatus, *, lanes: bool) -> RenderableType:
+    parts: list[RenderableType] = [Text(text, style="red") for text in found.unreachable.values()]
+    parts += [
+        Text(f"{flow.flow}: {flow.problem}")
+        for flow in found.flows
+        if flow.problem and flow.problem not in found.unreachable.values()
+    ]
+    rows = [row for flow in found.flows for row in topic_rows(flow)]
+    if rows:
+        parts.append(topic_table(rows, remarks=True))
+    shown = [lane for lane in found.lanes if lanes or lane.is_stalled]
+    if shown:
+        parts += ["", _lane_table(shown)]
+    parts += ["", *(Text(flow_line(flow)) for flow in found.flows)]
+    return Group(*parts)
+
+
+def topic_rows(flow: FlowStatus) -> Iterator[TopicRow]:
+    topics: defaultdict[str, list[LaneStatus]] = defaultdict(list)
+    for lane in flow.lanes:
+        topics[lane.lane.source.topic].append(lane)
+    for topic, lanes in sorted(topics.items()):
+        yield TopicRow(
+            flow=flow.flow,
+            topic=topic,
+            lanes=len(lanes),
+            state=states(lane.state for lane in lanes),
+            mirrored=sum(lane.position for lane in lanes),
+            lag_records=total(lane.lag_records for lane in lanes),
+            lag_s=_longest([lane.lag_s for lane in lanes]),
+            records_per_s=_sum_rates(lanes),
+            remarks=_remarks(lanes),
+        )
+
+
+def flow_line(flow: FlowStatus) -> str:
+    lag = total(lane.lag_records for lane in flow.lanes)
+    mirrored = sum(lane.position for lane in flow.lanes)
+    lost = sum(lane.lost_records for lane in flow.lanes)
+    foreign = sum(lane.foreign_records for lane in flow.lanes)
+    parts = [
+        f"{len(flow.lanes)} lanes",
+        f"{mirrored:,} mirrored",
+        f"lag {counted(lag)}",
+        f"lost {lost:,}",
+        *([f"{foreign:,} of others"] if foreign else []),
+    ]
+    return f"{flow.flow}: {', '.join(parts)}; {_carrier(flow)}"
+
+
+def as_document(found: MirrorStatus) -> dict[str, Any]:
+    return {
+        "at_ms": found.at_ms,
+        "unreachable": dict(found.unreachable),
+        "flows": [_flow_document(flow) for flow in found.flows],
+    }
+
+
+def total(numbers: Iterator[int | None]) -> int | None:
+    """The sum, or None as soon as one of them is not known: half a lag would look like all."""
+    known = 0
+    for number in numbers:
+        if number is None:
+            return None
+        known += number
+    return known
+
+
+def _flow_document(flow: FlowStatus) -> dict[str, Any]:
+    holder = flow.holder
+    return {
+        "flow": str(flow.flow),
+        "problem": flow.problem or None,
+        "carried_by": None
+        if holder is None
+        else {
+            "host": holder.host,
+            "pid": holder.pid,
+            "at_ms": holder.at_ms,
+            "slot_count": holder.slot_count,
+        },
+        "mirrored_records": sum(lane.position for lane in flow.lanes),
+        "lag_records": total(lane.lag_records for lane in flow.lanes),
+        "lost_records": sum(lane.lost_records for lane in flow.lanes),
+        "foreign_records": sum(lane.foreign_records for lane in flow.lanes),
+        "lanes": [_lane_document(lane) for lane in flow.lanes],
+    }
+
+
+def _lane_document(lane: LaneStatus) -> dict[str, Any]:
+    return {
+        "topic": lane.lane.source.topic,
+        "partition": lane.lane.source.partition,
+        "target_topic": lane.target.topic,
+        "state": lane.state,
+        "detail": lane.detail or None,
+        "position": lane.position,
+        "position_is_exact": lane.position_is_exact,
+        "source_start_offset": lane.source_start_offset,
+        "source_next_offset": lane.source_next_offset,
+        "source_end_offset": lane.source_end_offset,
+        "target_next_offset": lane.target_next_offset,
+        "lag_records": lane.lag_records,
+        "lag_s": lane.lag_s,
+        "records_per_s": lane.records_per_s,
+        "offsets": lane.offsets,
+        "mapped_because": lane.mapped_because or None,
+        "lost_records": lane.lost_records,
+        "foreign_records": lane.foreign_records,
+        "noted_ms": lane.noted_ms,
+    }
+
+
+def _lane_table(lanes: Sequence[LaneStatus]) -> RenderableType:
+    table = new_table(
+        [
+            ("lane", "left"),
+            ("state", "left"),
+            ("position", "right"),
+            ("source start", "right"),
+            ("next", "right"),
+            ("end", "right"),
+            ("lag", "right"),
+            ("target next", "right"),
+            ("offsets", "left"),
+            ("remarks", "left"),
+        ]
+    )
+    for lane in lanes:
+        remarks = [
+            lane.detail,
+            lane.mapped_because,
+            f"lost {lane.lost_records:,}" if lane.lost_records else "",
+            f"{lane.foreign_records:,} of others" if lane.foreign_records else "",
+            "" if lane.position_is_exact else "position as last noted",
+        ]
+        table.add_row(
+            str(lane.lane),
+            Text(lane.state, style="red" if lane.is_stalled else ""),
+            f"{lane.position:,}",
+            counted(lane.source_start_offset),
+            f"{lane.source_next_offset:,}",
+            counted(lane.source_end_offset),
+            counted(lane.lag_records),
+            f"{lane.target_next_offset:,}",
+            lane.offsets,
+            "; ".join(remark for remark in remarks if remark),
+        )
+    return table
+
+
+def _carrier(flow: FlowStatus) -> str:
+    if flow.holder is None:
+        return "nobody carries it" if flow.producer else "never run"
+    return f"carried by {flow.holder.host} pid {flow.holder.pid}, seen {ago(flow.holder.at_ms)}"
+
+
+def _remarks(lanes: Sequence[LaneStatus]) -> str:
+    lost = sum(lane.lost_records for lane in lanes)
+    foreign = sum(lane.foreign_records for lane in lanes)
+    kinds = {lane.mapped_because.partition(":")[0] for lane in lanes if lane.mapped_because}
+    offsets = f"mapped ({', '.join(sorted(kinds))})" if kinds else "identical"
+    parts = [
+        f"offsets {offsets}",
+        f"lost {lost:,}" if lost else "",
+        f"{foreign:,} of others" if foreign else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _longest(found: Sequence[float | None]) -> float | None:
+    known = [seconds for seconds in found if seconds is not None]
+    return max(known, default=0.0) if len(known) == len(found) else None
+
+
+def _sum_rates(lanes: Sequence[LaneStatus]) -> float | None:
+    rates = [lane.records_per_s for lane in lanes if lane.records_per_s is not None]
+    return sum(rates) if rates else None

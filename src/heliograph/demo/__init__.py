@@ -1,0 +1,1 @@
+"""The story `heliograph demo` tells: real clusters, real records, a check at the end."""

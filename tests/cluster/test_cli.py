@@ -1,0 +1,341 @@
+"""The commands against real clusters: what they say, where they say it, how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.cli.app import main
+from heliograph.config.load import load_config
+from heliograph.local.cluster import LocalCluster
+from heliograph.model import ClusterAlias, FlowId
+from heliograph.services.desk import LedgerDesk
+from heliograph.services.lease import Leases
+from tests.kit.clusters import TopicNames
+from tests.kit.mirror import mirror_once, running_mirror, write_config
+from tests.kit.records import (
+    NewRec,
+    Transaction,
+    numbered,
+    produce,
+    produce_transactions,
+    read_all,
+)
+from tests.kit.topics import create_topic, wait_until
+
+FLOW = FlowId(source=ClusterAlias("cliA"), target=ClusterAlias("cliB"))
+DEAD = "127.0.0.1:1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+def heliograph(*arguments: str | Path) -> Said:
+    """The command line in this process, as its entry point runs it."""
+    out, err = io.StringIO(), io.StringIO()
+    before, sys.argv = sys.argv, ["heliograph", *map(str, arguments)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 0
+    finally:
+        sys.argv = before
+    return Said(code=code, out=out.getvalue(), err=err.getvalue())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirrored:
+    file: Path
+    plain: str
+    committed: str
+
+
+@pytest.fixture(scope="module")
+def mirrored(
+    pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mirrored]:
+    """Two topics, mirrored once by a process that has ended."""
+    plain, committed = "cli-plain", "cli-committed"
+    create_topic(pair["A"], plain, partitions=2)
+    create_topic(pair["A"], committed)
+    produce(pair["A"], plain, numbered(400, partitions=2))
+    halves = [Transaction(records=numbered(10, start=10 * n), commit=n % 2 == 0) for n in range(6)]
+    produce_transactions(pair["A"], committed, halves, transactional_id="cli")
+    file = write_config(
+        tmp_path_factory.mktemp("cli") / "mm2.properties",
+        {"cliA": pair["A"], "cliB": pair["B"]},
+        {"cliA->cliB": {"topics": f"{plain}, {committed}"}},
+    )
+    assert mirror_once(file).exit_code == 0
+    yield Mirrored(file=file, plain=plain, committed=committed)
+
+
+def test_a_plan_of_fresh_topics_says_what_would_be_created(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    wanted, unwanted = create_topic(pair["A"], topic("new"), partitions=3), topic("out")
+    create_topic(pair["A"], unwanted)
+    file = write_config(
+        tmp_path / "mm2.properties",
+        {"freshA": pair["A"], "freshB": pair["B"]},
+        {"freshA->freshB": {"topics": f"{wanted},{unwanted}", "topics.exclude": unwanted}},
+    )
+
+    said = heliograph("plan", file, "--json")
+
+    (flow,) = said.document["flows"]
+    assert said.code == 0
+    assert [(t["source"], t["target"], t["action"]) for t in flow["topics"]] == [
+        (wanted, f"freshA.{wanted}", "create")
+    ]
+    assert [(t["name"], t["partitions"]) for t in flow["create"]] == [(f"freshA.{wanted}", 3)]
+    left_out = {row["topic"]: row["verdict"] for row in flow["left_out"]}
+    assert left_out[unwanted] == "excluded"
+    assert left_out["__consumer_offsets" if "__consumer_offsets" in left_out else unwanted]
+
+
+def test_a_plan_names_other_data_and_a_replication_factor_too_high(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    occupied, fresh = create_topic(pair["A"], topic("full")), create_topic(pair["A"], topic("rf"))
+    create_topic(pair["B"], f"busyA.{occupied}")
+    produce(pair["B"], f"busyA.{occupied}", [NewRec(value=b"other")])
+    file = write_config(
+        tmp_path / "mm2.properties",
+        {"busyA": pair["A"], "busyB": pair["B"]},
+        {
+            "busyA->busyB": {
+                "topics": f"{occupied}, {fresh}",
+                "replication.factor": "3",
+                "on.existing": "refuse",
+            }
+        },
+    )
+
+    said = heliograph("plan", file)
+
+    assert said.code == 1
+    assert f"problem: busyA.{occupied}: already holds 1 other records" in said.out
+    assert f"problem: busyA.{fresh}: replication.factor is 3" in said.out
+
+
+def test_a_plan_names_two_flows_that_write_one_topic(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = create_topic(pair["A"], topic("twice"))
+    policy = {"topics": name, "replication.policy.class": "IdentityReplicationPolicy"}
+    file = write_config(
+        tmp_path / "mm2.properties",
+        {"oneA": pair["A"], "twoA": pair["A"], "bothB": pair["B"]},
+        {"oneA->bothB": policy, "twoA->bothB": policy},
+    )
+
+    said = heliograph("plan", file)
+
+    assert said.code == 1
+    assert "written by more than one flow: oneA->bothB, twoA->bothB" in said.out
+
+
+def test_a_plan_of_mirrored_topics_takes_its_own_records_for_its_own(mirrored: Mirrored) -> None:
+    said = heliograph("plan", mirrored.file, "--json")
+
+    (flow,) = said.document["flows"]
+    assert said.code == 0
+    assert all(topic["begun"] and topic["action"] is None for topic in flow["topics"])
+    assert not any("other records" in note["text"] for note in flow["notes"])
+
+
+def test_status_after_the_mirror_ended_tells_positions_and_that_nobody_carries_it(
+    mirrored: Mirrored,
+) -> None:
+    said = heliograph("status", mirrored.file, "--json")
+
+    (flow,) = said.document["flows"]
+    lanes = {(lane["topic"], lane["partition"]): lane for lane in flow["lanes"]}
+    assert said.code == 0
+    assert flow["carried_by"] is None
+    assert flow["lag_records"] == 0
+    assert lanes[mirrored.plain, 1]["position"] == 200
+    assert lanes[mirrored.plain, 1]["state"] == "stopped"
+    assert lanes[mirrored.plain, 1]["offsets"] == "identical"
+    assert lanes[mirrored.committed, 0]["position"] == 30
+    assert lanes[mirrored.committed, 0]["mapped_because"].startswith("gap")
+
+
+def test_status_as_a_table_has_a_row_a_topic_and_lanes_only_when_asked(mirrored: Mirrored) -> None:
+    short = heliograph("status", mirrored.file, "--topic", mirrored.plain)
+    long = heliograph("status", mirrored.file, "--topic", mirrored.plain, "--lanes")
+
+    assert mirrored.committed not in short.out
+    assert f"cliA->cliB/{mirrored.plain}-0" not in short.out
+    assert f"cliA->cliB/{mirrored.plain}-0" in long.out
+    assert "2 lanes, 400 mirrored, lag 0, lost 0; nobody carries it" in short.out
+
+
+def test_status_without_the_source_shows_positions_and_an_unknown_lag(
+    mirrored: Mirrored, tmp_path: Path
+) -> None:
+    lines = mirrored.file.read_text().splitlines()
+    dark = [f"cliA.bootstrap.servers = {DEAD}" if "cliA.boot" in line else line for line in lines]
+    file = tmp_path / "dark.properties"
+    file.write_text("\n".join(dark))
+
+    said = heliograph("status", file, "--json")
+
+    (flow,) = said.document["flows"]
+    assert said.code == 1
+    assert "cliA" in said.document["unreachable"]
+    assert flow["mirrored_records"] == 430
+    assert flow["lag_records"] is None
+
+
+def test_the_ledger_shows_producer_runs_and_starts(mirrored: Mirrored) -> None:
+    said = heliograph("ledger", mirrored.file, "--topic", mirrored.committed, "--runs", "--json")
+
+    (flow,) = said.document["flows"]
+    (lane,) = flow["lanes"]
+    assert said.code == 0
+    assert flow["producer"]["id"] >= 0
+    assert lane["position"] == 30
+    assert len(lane["starts"]) == 1
+    assert len(lane["runs"]) == lane["run_count"] > 1
+    assert "position" in heliograph("ledger", mirrored.file).out
+
+
+def test_an_offset_is_translated_to_the_same_record_and_back(
+    pair: dict[str, LocalCluster], mirrored: Mirrored
+) -> None:
+    source = read_all(pair["A"], mirrored.committed)[0]
+    target = read_all(pair["B"], f"cliA.{mirrored.committed}")[0]
+    lane = ("--topic", mirrored.committed, "--partition", "0", "--json")
+
+    for place in (0, 9, 10, 25, 29):
+        there = heliograph("ledger", mirrored.file, "--translate", str(source[place].offset), *lane)
+        back = heliograph(
+            "ledger", mirrored.file, "--translate", str(target[place].offset), "--back", *lane
+        )
+        assert there.document["to"]["offset"] == target[place].offset
+        assert there.document["exact"]
+        assert back.document["to"]["offset"] == source[place].offset
+
+
+def test_translation_asks_for_what_it_needs(mirrored: Mirrored) -> None:
+    said = heliograph("ledger", mirrored.file, "--translate", "3")
+
+    assert said.code == 2
+    assert "--topic and --partition" in said.err
+
+
+def test_status_from_outside_follows_a_mirror_that_runs_and_a_second_driver_stands_by(
+    pair: dict[str, LocalCluster], mirrored: Mirrored
+) -> None:
+    config = load_config(mirrored.file)
+    desk = LedgerDesk(config.clusters)
+    second = Leases(config, desk, lease_s=3.0, host="elsewhere")
+    try:
+        with running_mirror(mirrored.file) as mirror:
+            second.start()
+            second.wait_known(10.0)
+            held_back = not second.leads(FLOW)
+            produce(pair["A"], mirrored.plain, numbered(100, partitions=2, start=400))
+            wait_until(lambda: lag_of(mirrored.file) == 0, "the mirror to catch up")
+            said = heliograph("status", mirrored.file, "--topic", mirrored.plain, "--json")
+            code = mirror.stop()
+        wait_until(lambda: second.leads(FLOW), "the second driver to take over", timeout_s=5.0)
+    finally:
+        second.release()
+        desk.close()
+
+    (flow,) = said.document["flows"]
+    assert held_back
+    assert code == 0
+    assert flow["carried_by"]["pid"] > 0
+    assert flow["mirrored_records"] == 500
+    assert {lane["state"] for lane in flow["lanes"]} == {"idle"}
+
+
+def test_a_silent_leader_is_followed_by_one_and_loses_what_it_led(
+    mirrored: Mirrored,
+) -> None:
+    config = load_config(mirrored.file)
+    desks = [LedgerDesk(config.clusters) for _ in range(3)]
+    silent, first, other = (
+        Leases(config, desk, lease_s=1.5, host=f"host-{number}")
+        for number, desk in enumerate(desks)
+    )
+    try:
+        silent.start()
+        wait_until(lambda: silent.leads(FLOW), "the first to lead")
+        silent._stop.set()  # renews no more, as a driver that was killed
+        first.start()
+        other.start()
+
+        wait_until(lambda: first.leads(FLOW) or other.leads(FLOW), "one of the two to take over")
+
+        assert not (first.leads(FLOW) and other.leads(FLOW))
+    finally:
+        first.release()
+        other.release()
+        for desk in desks:
+            desk.close()
+
+
+def test_a_bad_file_gets_all_its_problems_and_exit_code_2(tmp_path: Path) -> None:
+    file = tmp_path / "bad.properties"
+    file.write_text("clusters = A, B\nA.bootstrap.servers = a:1\nA->B.enabled = maybe\n")
+
+    said = heliograph("plan", file)
+
+    assert said.code == 2
+    assert said.out == ""
+    assert "A->B.enabled" in said.err
+    assert "B.bootstrap.servers" in said.err
+
+
+@pytest.mark.parametrize("command", ["plan", "status", "ledger"])
+def test_a_cluster_that_is_down_is_one_sentence_with_its_alias(
+    command: str, tmp_path: Path
+) -> None:
+    file = write_config(
+        tmp_path / "mm2.properties", {"nearA": DEAD, "farB": DEAD}, {"nearA->farB": {}}
+    )
+
+    said = heliograph(command, file)
+
+    assert said.code == 1
+    assert "cluster farB" in said.out + said.err or "cluster nearA" in said.out + said.err
+    assert "Traceback" not in said.err
+
+
+def test_the_demo_ends_by_itself_with_nothing_lost_or_repeated() -> None:
+    command = [sys.executable, "-m", "heliograph", "demo", "--records", "2000"]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    assert "lost 0, repeated 0" in ended.stdout.splitlines()[-1]
+    assert "group billing moves to B" in ended.stderr
+
+
+def lag_of(file: Path) -> int | None:
+    lag: int | None = heliograph("status", file, "--json").document["flows"][0]["lag_records"]
+    return lag

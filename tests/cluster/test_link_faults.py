@@ -1,0 +1,114 @@
+"""A slow, narrow and broken network between mirror and source costs time and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
+from tests.kit.clusters import TopicNames
+from tests.kit.mirror import Route, lasting_topic, route, running_mirror, write_config
+from tests.kit.proxy import TcpProxy
+from tests.kit.records import end_offsets, numbered, produce
+from tests.kit.topics import wait_until
+
+_RECORDS = 20_000
+_VALUE_BYTES = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarRoute:
+    route: Route
+    proxy: TcpProxy
+
+    def mirrored(self, topic: str) -> int:
+        return sum(end_offsets(self.route.target, self.route.renamed(topic)).values())
+
+    def await_mirrored(self, topic: str, count: int) -> None:
+        wait_until(lambda: self.mirrored(topic) >= count, f"{count} records of the copy")
+
+
+@pytest.fixture(scope="module")
+def far(
+    pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FarRoute]:
+    """A mirror that reaches its source only through a proxy."""
+    root: Path = tmp_path_factory.mktemp("far")
+    with TcpProxy() as proxy:
+        spec = ClusterSpec(alias="far", advertised_ports=(proxy.port,))
+        with local_clusters([spec], root=root / "cluster") as made:
+            source = made["far"]
+            proxy.target_port = source.broker(0).ports.proxied
+            config = write_config(
+                root / "mm2.properties",
+                {"far": source.proxied_bootstrap, "near": pair["B"]},
+                {"far->near": {"topics": "far-.*"}},
+            )
+            with running_mirror(config):
+                yield FarRoute(
+                    route=route(config, ("far", source), ("near", pair["B"])), proxy=proxy
+                )
+
+
+@pytest.fixture(autouse=True)
+def _calm_afterwards(far: FarRoute) -> Iterator[None]:
+    yield
+    far.proxy.delay_ms = 0
+    far.proxy.bytes_per_s = None
+    far.proxy.accept()
+
+
+def _loaded(far: FarRoute, name: str) -> str:
+    lasting_topic(far.route.source, name, partitions=3)
+    records = numbered(_RECORDS, partitions=3, value_bytes=_VALUE_BYTES)
+    produce(far.route.source, name, records)
+    return name
+
+
+def test_a_link_with_delay_and_little_bandwidth_carries_everything(
+    far: FarRoute, topic: TopicNames
+) -> None:
+    far.proxy.delay_ms = 50
+    far.proxy.bytes_per_s = 2_000_000
+
+    name = _loaded(far, topic("far-slow"))
+
+    assert far.route.assert_arrives(name) == _RECORDS
+    far.route.assert_exact_map(name)
+
+
+def test_a_link_cut_again_and_again_during_a_copy_carries_everything_once(
+    far: FarRoute, topic: TopicNames
+) -> None:
+    far.proxy.bytes_per_s = 2_000_000
+    name = _loaded(far, topic("far-cut"))
+    for part in range(1, 6):
+        far.await_mirrored(name, part * 1_000)
+        far.proxy.cut()
+    cut_at = far.mirrored(name)
+
+    assert cut_at < _RECORDS
+    assert far.route.assert_arrives(name) == _RECORDS
+    far.route.assert_exact_map(name)
+
+
+def test_a_link_down_for_seconds_during_a_copy_carries_the_rest_when_it_is_back(
+    far: FarRoute, topic: TopicNames
+) -> None:
+    far.proxy.bytes_per_s = 2_000_000
+    name = _loaded(far, topic("far-down"))
+    far.await_mirrored(name, 1_000)
+    far.proxy.refuse()
+    far.proxy.cut()
+    time.sleep(3.0)
+    during = far.mirrored(name)
+    produce(far.route.source, name, numbered(300, partitions=3, start=100_000))
+    far.proxy.accept()
+
+    assert during < _RECORDS
+    assert far.route.assert_arrives(name) == _RECORDS + 300
+    far.route.assert_exact_map(name)

@@ -1,0 +1,285 @@
+"""What goes wrong on either side is seen, stops one lane only, and costs no record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from heliograph.local.cluster import LocalCluster
+from heliograph.model import OffsetRange
+from tests.kit.clusters import TopicNames
+from tests.kit.mirror import (
+    MirrorRun,
+    Route,
+    assert_exact_lane,
+    delete_records_before,
+    lasting_topic,
+    route,
+    running_mirror,
+    write_config,
+)
+from tests.kit.records import (
+    NewRec,
+    Rec,
+    end_offsets,
+    numbered,
+    open_transaction,
+    produce,
+    read_all,
+)
+from tests.kit.topics import delete_topic, set_topic_config
+
+_RETRY_S_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flows:
+    run: MirrorRun
+    wary: Route
+    """Stalls whatever it meets."""
+    bold: Route
+    """Goes on by its policies."""
+
+
+@pytest.fixture(scope="module")
+def flows(
+    pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Flows]:
+    a, b = pair["A"], pair["B"]
+    config = write_config(
+        tmp_path_factory.mktemp("faults") / "mm2.properties",
+        {"wary": a, "bold": a, "to": b},
+        {
+            "wary->to": {"topics": "wary-.*", "on.existing": "refuse"},
+            "bold->to": {
+                "topics": "bold-.*",
+                "on.retention.overrun": "skip",
+                "on.topic.recreated": "restart",
+            },
+        },
+    )
+    with running_mirror(config) as run:
+        yield Flows(
+            run=run,
+            wary=route(config, ("wary", a), ("to", b)),
+            bold=route(config, ("bold", a), ("to", b)),
+        )
+
+
+def _assert_others_go_on(one: Route, topic: TopicNames) -> None:
+    name = lasting_topic(one.source, topic(f"{one.flow.source}-others"))
+    produce(one.source, name, numbered(50))
+    assert one.assert_arrives(name) == 50
+
+
+def _contents(records: list[Rec]) -> list[object]:
+    return [record.content for record in records]
+
+
+def test_a_batch_the_target_refuses_stalls_its_lane_until_the_limit_is_raised(
+    flows: Flows, topic: TopicNames
+) -> None:
+    wary = flows.wary
+    name = _limited(wary, topic("wary-limit"), bytes_max=5_000)
+    produce(wary.source, name, numbered(10))
+    wary.assert_arrives(name)
+    produce(wary.source, name, [NewRec(value=bytes(20_000))])
+    produce(wary.source, name, numbered(10, start=100))
+
+    said = flows.run.wait_for_words(f"wary->to/{name}-0", "stalled: refused by target")
+    _assert_others_go_on(wary, topic)
+    held = end_offsets(wary.target, wary.renamed(name))
+    set_topic_config(wary.target, wary.renamed(name), {"max.message.bytes": None})
+
+    assert "MESSAGE_TOO_LARGE" in said
+    assert "source offsets [10, " in said
+    assert held == {0: 10}
+    assert wary.assert_arrives(name, timeout_s=_RETRY_S_MAX) == 21
+    wary.assert_exact_map(name)
+
+
+def _limited(one: Route, name: str, *, bytes_max: int) -> str:
+    """A topic that takes less on the target; created there first, for settings act with a delay."""
+    limit = {"max.message.bytes": str(bytes_max)}
+    lasting_topic(one.target, one.renamed(name), config=limit)
+    return lasting_topic(one.source, name)
+
+
+def test_tiny_batches_that_only_fit_apart_are_sent_apart(flows: Flows, topic: TopicNames) -> None:
+    wary = flows.wary
+    name = _limited(wary, topic("wary-apart"), bytes_max=2_000)
+
+    produce(wary.source, name, numbered(500, start=100, value_bytes=800), batch_records_max=1)
+
+    assert wary.assert_arrives(name) == 500
+
+
+def test_a_recreated_source_topic_stalls_its_lane(flows: Flows, topic: TopicNames) -> None:
+    wary = flows.wary
+    name = _recreated(wary, topic("wary-recreated"))
+
+    said = flows.run.wait_for_words(f"wary->to/{name}-0", "stalled: topic recreated")
+    _assert_others_go_on(wary, topic)
+
+    assert "deleted and created again" in said
+    assert end_offsets(wary.target, wary.renamed(name)) == {0: 100}
+
+
+def test_a_recreated_source_topic_goes_on_where_asked_to(flows: Flows, topic: TopicNames) -> None:
+    bold = flows.bold
+    name = _recreated(bold, topic("bold-recreated"))
+
+    bold.await_records(name, 130)
+
+    (mirrored,) = read_all(bold.target, bold.renamed(name)).values()
+    (wanted,) = read_all(bold.source, name).values()
+    assert [rec.value for rec in mirrored[:100]] == [rec.value for rec in numbered(100)]
+    assert _contents(mirrored[100:]) == _contents(wanted)
+    (lane,) = bold.lane_records(name).values()
+    assert_exact_lane(lane, wanted, mirrored)
+
+
+def _recreated(one: Route, name: str) -> str:
+    """100 records mirrored, then another topic of that name with 30."""
+    lasting_topic(one.source, name)
+    produce(one.source, name, numbered(100))
+    one.assert_arrives(name)
+    delete_topic(one.source, name)
+    lasting_topic(one.source, name)
+    produce(one.source, name, numbered(30, start=5_000))
+    return name
+
+
+def test_records_deleted_before_they_were_mirrored_stall_with_the_exact_range(
+    flows: Flows, topic: TopicNames
+) -> None:
+    wary = flows.wary
+    name = _overrun(wary, topic("wary-overrun"))
+
+    said = flows.run.wait_for_words(f"wary->to/{name}-0", "stalled: retention overrun")
+    _assert_others_go_on(wary, topic)
+
+    assert "the 50 offsets [10, 60) are gone" in said
+    assert end_offsets(wary.target, wary.renamed(name)) == {0: 10}
+
+
+def test_records_deleted_before_they_were_mirrored_are_counted_and_skipped_where_asked_to(
+    flows: Flows, topic: TopicNames
+) -> None:
+    bold = flows.bold
+    name = _overrun(bold, topic("bold-overrun"))
+
+    (wanted,) = read_all(bold.source, name).values()
+    bold.await_records(name, 10 + len(wanted))
+
+    (mirrored,) = read_all(bold.target, bold.renamed(name)).values()
+    assert _contents(mirrored[10:]) == _contents(wanted)
+    assert wanted[0].offset == 60
+    (lane,) = bold.lane_records(name).values()
+    assert [loss.lost for loss in lane.losses] == [OffsetRange(start=10, end=60)]
+    assert_exact_lane(lane, wanted, mirrored)
+    flows.run.wait_for_words(f"bold->to/{name}-0", "gave up source offsets [10, 60)")
+
+
+def _overrun(one: Route, name: str) -> str:
+    """10 records mirrored; 100 more written, of which the first 50 are deleted unseen."""
+    lasting_topic(one.source, name)
+    produce(one.source, name, numbered(10))
+    one.assert_arrives(name)
+    # Nothing behind the first record of an open transaction can be read, so the lane waits.
+    waiting = numbered(10, start=100)
+    with open_transaction(one.source, name, waiting, transactional_id=f"{name}-open"):
+        produce(one.source, name, numbered(90, start=200))
+        delete_records_before(one.source, name, {0: 60})
+    return name
+
+
+def test_records_of_others_in_a_mirrored_topic_are_counted_and_the_map_stays_exact(
+    flows: Flows, topic: TopicNames
+) -> None:
+    wary = flows.wary
+    name = lasting_topic(wary.source, topic("wary-foreign"))
+    produce(wary.source, name, numbered(20))
+    wary.assert_arrives(name)
+    for number in range(3):
+        intruders = [NewRec(key=b"intruder", value=b"%d" % number)] * (number + 1)
+        produce(wary.target, wary.renamed(name), intruders)
+        produce(wary.source, name, numbered(20, start=100 * (number + 1)))
+        wary.await_records(name, 20 * (number + 2) + sum(range(number + 2)))
+
+    (wanted,) = read_all(wary.source, name).values()
+    (mirrored,) = read_all(wary.target, wary.renamed(name)).values()
+    own = [rec for rec in mirrored if rec.key != b"intruder"]
+    assert _contents(own) == _contents(wanted)
+    assert len(mirrored) - len(own) == 6
+    wary.assert_exact_map(name)
+
+
+def test_records_of_others_written_at_the_same_time_cost_no_mirrored_record(
+    flows: Flows, topic: TopicNames
+) -> None:
+    wary = flows.wary
+    name = lasting_topic(wary.source, topic("wary-crowded"))
+    produce(wary.source, name, numbered(20))
+    wary.assert_arrives(name)
+    for number in range(30):
+        produce(wary.source, name, numbered(40, start=100 * number), linger_ms=0)
+        produce(wary.target, wary.renamed(name), [NewRec(key=b"intruder", value=b"")])
+
+    wary.await_records(name, 20 + 30 * 41)
+
+    (wanted,) = read_all(wary.source, name).values()
+    (mirrored,) = read_all(wary.target, wary.renamed(name)).values()
+    own = [rec for rec in mirrored if rec.key != b"intruder"]
+    assert _contents(own) == _contents(wanted)
+    wary.assert_exact_map(name)
+
+
+def test_a_target_topic_with_other_records_is_appended_to_and_the_map_starts_there(
+    flows: Flows, topic: TopicNames
+) -> None:
+    bold = flows.bold
+    name = topic("bold-existing")
+    lasting_topic(bold.target, bold.renamed(name))
+    produce(bold.target, bold.renamed(name), [NewRec(key=b"older", value=b"")] * 7)
+    lasting_topic(bold.source, name)
+    produce(bold.source, name, numbered(30))
+
+    bold.await_records(name, 37)
+
+    (wanted,) = read_all(bold.source, name).values()
+    (mirrored,) = read_all(bold.target, bold.renamed(name)).values()
+    assert [rec.key for rec in mirrored[:7]] == [b"older"] * 7
+    assert _contents(mirrored[7:]) == _contents(wanted)
+    (lane,) = bold.lane_records(name).values()
+    assert lane.starts[0].target_offset == 7
+    assert_exact_lane(lane, wanted, mirrored)
+
+
+def test_a_target_topic_with_other_records_is_refused_where_asked_to(
+    flows: Flows, topic: TopicNames
+) -> None:
+    wary = flows.wary
+    name = topic("wary-existing")
+    lasting_topic(wary.target, wary.renamed(name))
+    produce(wary.target, wary.renamed(name), [NewRec(key=b"older", value=b"")] * 7)
+    lasting_topic(wary.source, name)
+    produce(wary.source, name, numbered(30))
+
+    said = flows.run.wait_for_words(f"wary->to/{name}-0", "stalled: target not empty")
+    _assert_others_go_on(wary, topic)
+
+    assert "holds 7 records" in said
+    assert end_offsets(wary.target, wary.renamed(name)) == {0: 7}
+
+
+def test_no_slot_was_lost_over_any_of_it(flows: Flows) -> None:
+    time.sleep(0.5)
+
+    said = flows.run.said
+
+    assert flows.run.exit_code is None
+    assert "was replaced" not in said

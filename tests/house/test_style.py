@@ -1,0 +1,97 @@
+"""The style guide, executable: sizes, first lines, words that are not used."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import heliograph
+from heliograph import errors
+
+PACKAGE = Path(heliograph.__file__).parent
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+MODULE_DEBT: dict[str, int] = {}  # may shrink, may not grow, may not gain rows
+FUNCTION_DEBT: dict[str, int] = {}
+PLACES = ("driver", "executor", "anywhere", "command line", "runs")
+BANNED_WORDS = ("manager", "helper", "utils")
+
+
+def modules() -> Iterator[tuple[str, str]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield str(path.relative_to(PACKAGE)), path.read_text()
+
+
+def function_lengths() -> Iterator[tuple[str, int]]:
+    """Lines of each function's body, its docstring apart."""
+    for name, text in modules():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                if body:
+                    last = body[-1].end_lineno or body[-1].lineno
+                    yield f"{name}:{node.name}", last - body[0].lineno + 1
+
+
+def test_no_module_is_longer_than_five_hundred_lines() -> None:
+    too_long = {
+        name: lines for name, text in modules() if (lines := text.count("\n")) > MODULE_LINES_MAX
+    }
+
+    assert too_long == MODULE_DEBT
+
+
+def test_no_function_is_longer_than_sixty_lines() -> None:
+    too_long = {name: lines for name, lines in function_lengths() if lines > FUNCTION_LINES_MAX}
+
+    assert too_long == FUNCTION_DEBT
+
+
+def test_every_module_says_what_it_is_for_and_where_it_runs() -> None:
+    silent = [
+        name
+        for name, text in modules()
+        if not name.endswith(("__init__.py", "__main__.py"))
+        and not any(place in (ast.get_docstring(ast.parse(text)) or "").lower() for place in PLACES)
+    ]
+
+    assert silent == []
+
+
+def test_no_module_is_named_for_nothing() -> None:
+    named = [name for name, _ in modules() if any(word in name for word in BANNED_WORDS)]
+
+    assert named == []
+
+
+def test_every_error_crosses_to_spark_and_back() -> None:
+    arguments = {
+        "ConfigError": ("file", ("line 1  x: no",)),
+        "CorruptBatch": (7, "bad"),
+        "OffsetGone": ("orders-1", 5, 9),
+    }
+    tree = [
+        cls
+        for _, cls in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(cls, errors.MirrorError)
+    ]
+
+    for cls in tree:
+        made = cls(*arguments.get(cls.__name__, ("what happened",)))
+        back = pickle.loads(pickle.dumps(made))
+        assert (type(back), str(back)) == (cls, str(made))
+
+
+def test_the_tree_drawn_in_errors_names_every_class() -> None:
+    drawn = errors.__doc__ or ""
+
+    missing = [
+        name
+        for name, cls in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(cls, errors.MirrorError) and name not in drawn
+    ]
+
+    assert missing == []
