@@ -75,8 +75,10 @@ def mirrored(
 ) -> Iterator[Mirrored]:
     """Two topics, mirrored once by a process that has ended."""
     plain, committed = "cli-plain", "cli-committed"
-    create_topic(pair["A"], plain, partitions=2)
-    create_topic(pair["A"], committed)
+    # The kit's timestamps are of 2023: a broker that looks at retention would remove them.
+    for_ever = {"retention.ms": "-1"}
+    create_topic(pair["A"], plain, partitions=2, config=for_ever)
+    create_topic(pair["A"], committed, config=for_ever)
     produce(pair["A"], plain, numbered(400, partitions=2))
     halves = [Transaction(records=numbered(10, start=10 * n), commit=n % 2 == 0) for n in range(6)]
     produce_transactions(pair["A"], committed, halves, transactional_id="cli")
@@ -110,7 +112,6 @@ def test_a_plan_of_fresh_topics_says_what_would_be_created(
     assert [(t["name"], t["partitions"]) for t in flow["create"]] == [(f"freshA.{wanted}", 3)]
     left_out = {row["topic"]: row["verdict"] for row in flow["left_out"]}
     assert left_out[unwanted] == "excluded"
-    assert left_out["__consumer_offsets" if "__consumer_offsets" in left_out else unwanted]
 
 
 def test_a_plan_names_other_data_and_a_replication_factor_too_high(
@@ -142,7 +143,8 @@ def test_a_plan_names_two_flows_that_write_one_topic(
     pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
 ) -> None:
     name = create_topic(pair["A"], topic("twice"))
-    policy = {"topics": name, "replication.policy.class": "IdentityReplicationPolicy"}
+    identity = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+    policy = {"topics": name, "replication.policy.class": identity}
     file = write_config(
         tmp_path / "mm2.properties",
         {"oneA": pair["A"], "twoA": pair["A"], "bothB": pair["B"]},
@@ -273,7 +275,7 @@ def test_status_from_outside_follows_a_mirror_that_runs_and_a_second_driver_stan
     assert {lane["state"] for lane in flow["lanes"]} == {"idle"}
 
 
-def test_a_silent_leader_is_followed_by_one_and_loses_what_it_led(
+def test_a_silent_leader_is_followed_by_one_other_and_steps_down_when_it_is_back(
     mirrored: Mirrored,
 ) -> None:
     config = load_config(mirrored.file)
@@ -285,13 +287,16 @@ def test_a_silent_leader_is_followed_by_one_and_loses_what_it_led(
     try:
         silent.start()
         wait_until(lambda: silent.leads(FLOW), "the first to lead")
-        silent._stop.set()  # renews no more, as a driver that was killed
+        silent._stop.set()  # renews no more, as on a machine that was suspended
         first.start()
         other.start()
 
         wait_until(lambda: first.leads(FLOW) or other.leads(FLOW), "one of the two to take over")
+        both = first.leads(FLOW) and other.leads(FLOW)
+        silent._flows[FLOW]._claim()
 
-        assert not (first.leads(FLOW) and other.leads(FLOW))
+        assert not both
+        assert not silent.leads(FLOW)
     finally:
         first.release()
         other.release()

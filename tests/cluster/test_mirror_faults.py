@@ -30,7 +30,7 @@ from tests.kit.records import (
     produce,
     read_all,
 )
-from tests.kit.topics import delete_topic, set_topic_config
+from tests.kit.topics import delete_topic, set_topic_config, wait_until
 
 _RETRY_S_MAX = 60.0
 
@@ -142,6 +142,22 @@ def test_a_recreated_source_topic_goes_on_where_asked_to(flows: Flows, topic: To
     assert_exact_lane(lane, wanted, mirrored)
 
 
+def test_a_topic_recreated_before_anything_was_mirrored_goes_on_where_asked_to(
+    flows: Flows, topic: TopicNames
+) -> None:
+    bold = flows.bold
+    name = lasting_topic(bold.source, topic("bold-renewed"))
+    wait_until(lambda: bool(bold.lane_records(name)), "the lane's start in the ledger", poll_s=0.3)
+    for _ in range(2):
+        delete_topic(bold.source, name)
+        lasting_topic(bold.source, name)
+        flows.run.wait_for_words(f"bold->to/{name}-0", "goes on with the recreated topic")
+    produce(bold.source, name, numbered(30))
+
+    assert bold.assert_arrives(name) == 30
+    bold.assert_exact_map(name)
+
+
 def _recreated(one: Route, name: str) -> str:
     """100 records mirrored, then another topic of that name with 30."""
     lasting_topic(one.source, name)
@@ -180,8 +196,38 @@ def test_records_deleted_before_they_were_mirrored_are_counted_and_skipped_where
     assert wanted[0].offset == 60
     (lane,) = bold.lane_records(name).values()
     assert [loss.lost for loss in lane.losses] == [OffsetRange(start=10, end=60)]
-    assert_exact_lane(lane, wanted, mirrored)
+    assert_exact_lane(lane, wanted, mirrored, gaps=False)
     flows.run.wait_for_words(f"bold->to/{name}-0", "gave up source offsets [10, 60)")
+
+
+def test_records_deleted_again_before_the_lane_went_on_are_counted_too(
+    flows: Flows, topic: TopicNames
+) -> None:
+    bold = flows.bold
+    name = lasting_topic(bold.source, topic("bold-twice"))
+    wait_until(lambda: bool(bold.lane_records(name)), "the lane's start in the ledger", poll_s=0.3)
+    # Two open transactions: the first goes with the first deletion, then the second one holds back
+    # what is left, so that nothing is mirrored between the two deletions.
+    opened = [
+        open_transaction(
+            bold.source, name, numbered(50, start=100 * part), transactional_id=f"{name}-{part}"
+        )
+        for part in range(2)
+    ]
+    with opened[0], opened[1]:
+        produce(bold.source, name, numbered(20, start=500))
+        delete_records_before(bold.source, name, {0: 50})
+        flows.run.wait_for_words(f"bold->to/{name}-0", "gave up source offsets [0, 50)")
+        delete_records_before(bold.source, name, {0: 90})
+        flows.run.wait_for_words(f"bold->to/{name}-0", "gave up source offsets [50, 90)")
+
+    count = bold.assert_arrives(name)
+
+    assert count == 30
+    (lane,) = bold.lane_records(name).values()
+    lost = [OffsetRange(start=0, end=50), OffsetRange(start=50, end=90)]
+    assert [loss.lost for loss in lane.losses] == lost
+    bold.assert_exact_map(name)
 
 
 def _overrun(one: Route, name: str) -> str:

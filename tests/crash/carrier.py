@@ -11,11 +11,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from heliograph.broker.cluster import Cluster
+from heliograph.broker.connection import Connection
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig
 from heliograph.ledger.store import LedgerStore
@@ -30,11 +31,12 @@ from heliograph.model import (
     TopicName,
     TopicPartition,
 )
-from heliograph.shuttle import lane as lane_module
 from heliograph.shuttle import resume as resume_module
 from heliograph.shuttle import seed as seed_module
 from heliograph.shuttle import shuttle as shuttle_module
 from heliograph.shuttle.appending import AppendStream
+from heliograph.shuttle.lane import CarriedLane
+from heliograph.shuttle.layout import Layout
 from heliograph.shuttle.shuttle import Shuttle
 from heliograph.shuttle.targets import TargetSide
 
@@ -51,9 +53,9 @@ Strike = Callable[[], None]
 
 def main() -> None:
     order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    lane_module.FETCH_BYTES = order["fetch_bytes"]  # type: ignore[misc]
-    seed_module.FILLER_RECORDS = FILLER_RECORDS  # type: ignore[misc]
-    shuttle_module.HEAD_INTERVAL_S = HEAD_INTERVAL_S  # type: ignore[misc]
+    _small_fetches(order["fetch_bytes"])
+    _wrap(seed_module, "FILLER_RECORDS", lambda _: FILLER_RECORDS)
+    _wrap(shuttle_module, "HEAD_INTERVAL_S", lambda _: HEAD_INTERVAL_S)
     if order["step"] is not None:
         STEPS[order["step"]](_striker(order["after"], signal.Signals(order["signal"])))
     sys.exit(asyncio.run(_carry(order)))
@@ -125,124 +127,138 @@ async def _until_done(shuttle: Shuttle, running: asyncio.Task[None]) -> int:
 # -- steps: each wraps one function of the shuttle
 
 
+def _wrap(owner: object, name: str, make: Callable[[Any], Any]) -> None:
+    """Put what `make` makes of the original in its place."""
+    setattr(owner, name, make(getattr(owner, name)))
+
+
+def _small_fetches(fetch_bytes: int) -> None:
+    def make(original: Any) -> Callable[..., None]:
+        def init(lane: CarriedLane, *args: Any) -> None:
+            original(lane, *args)
+            lane.fetch_bytes = fetch_bytes
+
+        return init
+
+    _wrap(CarriedLane, "__init__", make)
+
+
 def _before_runs_are_written(strike: Strike) -> None:
-    original = TargetSide.take
+    def make(original: Any) -> Callable[..., int]:
+        def take(side: TargetSide, lane: CarriedLane, layout: Layout) -> int:
+            if layout.runs:
+                strike()
+            return int(original(side, lane, layout))
 
-    def take(self: TargetSide, lane: Any, layout: Any) -> int:
-        if layout.runs:
-            strike()
-        return original(self, lane, layout)
+        return take
 
-    TargetSide.take = take  # type: ignore[method-assign]
+    _wrap(TargetSide, "take", make)
 
 
 def _ledger_write_on_its_way(strike: Strike) -> None:
-    original = LedgerStore._append
+    def make(original: Any) -> Callable[..., Awaitable[None]]:
+        async def append(*args: Any) -> None:
+            sending = asyncio.create_task(original(*args))
+            await asyncio.sleep(_IN_FLIGHT_S)
+            strike()
+            await sending
 
-    async def append(self: LedgerStore, batch: bytes) -> None:
-        sending = asyncio.create_task(original(self, batch))
-        await asyncio.sleep(_IN_FLIGHT_S)
-        strike()
-        await sending
+        return append
 
-    LedgerStore._append = append  # type: ignore[method-assign]
+    _wrap(LedgerStore, "_append", make)
 
 
 def _runs_durable_batch_not_sent(strike: Strike) -> None:
-    original = TargetSide.release
+    def make(original: Any) -> Callable[..., None]:
+        def release(side: TargetSide, flow: FlowId) -> None:
+            if side._gated[flow]:
+                strike()
+            original(side, flow)
 
-    def release(self: TargetSide, flow: FlowId) -> None:
-        if self._gated[flow]:
-            strike()
-        original(self, flow)
+        return release
 
-    TargetSide.release = release  # type: ignore[method-assign]
+    _wrap(TargetSide, "release", make)
 
 
 def _batch_sent_not_answered(strike: Strike) -> None:
-    original = AppendStream._send
+    def make(original: Any) -> Callable[..., None]:
+        def send(stream: AppendStream, connection: Connection) -> None:
+            before = len(stream._sent_at_s)
+            original(stream, connection)
+            if len(stream._sent_at_s) > before:
+                strike()
 
-    def send(self: AppendStream, connection: Any) -> None:
-        before = len(self._sent_at_s)
-        original(self, connection)
-        if len(self._sent_at_s) > before:
-            strike()
+        return send
 
-    AppendStream._send = send  # type: ignore[method-assign]
+    _wrap(AppendStream, "_send", make)
 
 
 def _batch_answered_not_settled(strike: Strike) -> None:
-    original = AppendStream._answered
+    _wrap(AppendStream, "_answered", _striking_before(strike))
 
-    def answered(self: AppendStream, *args: Any) -> None:
-        strike()
-        original(self, *args)
 
-    AppendStream._answered = answered  # type: ignore[method-assign]
+def _striking_before(strike: Strike) -> Callable[[Any], Callable[..., Any]]:
+    def make(original: Any) -> Callable[..., Any]:
+        def struck(*args: Any, **kwargs: Any) -> Any:
+            strike()
+            return original(*args, **kwargs)
+
+        return struck
+
+    return make
+
+
+def _striking_after(strike: Strike) -> Callable[[Any], Callable[..., Any]]:
+    def make(original: Any) -> Callable[..., Awaitable[Any]]:
+        async def struck(*args: Any, **kwargs: Any) -> Any:
+            answer = await original(*args, **kwargs)
+            strike()
+            return answer
+
+        return struck
+
+    return make
 
 
 def _batch_settled_head_not_written(strike: Strike) -> None:
-    original = Shuttle._write_heads
+    def make(original: Any) -> Callable[..., Awaitable[None]]:
+        async def write_heads(shuttle: Shuttle, lanes: Iterable[CarriedLane], **kw: Any) -> None:
+            lanes = tuple(lanes)
+            if any(lane.position > 0 for lane in lanes):
+                strike()
+            await original(shuttle, lanes, **kw)
 
-    async def write_heads(self: Shuttle, lanes: Any, *, wait: bool) -> None:
-        lanes = tuple(lanes)
-        if any(lane.position > 0 for lane in lanes):
-            strike()
-        await original(self, lanes, wait=wait)
+        return write_heads
 
-    Shuttle._write_heads = write_heads  # type: ignore[method-assign]
+    _wrap(Shuttle, "_write_heads", make)
 
 
 def _about_to_be_born(strike: Strike) -> None:
-    _wrap_birth(strike, lambda: None)
+    _wrap(resume_module, "_bear", _striking_before(strike))
 
 
 def _born_nothing_appended(strike: Strike) -> None:
-    _wrap_birth(lambda: None, strike)
-
-
-def _wrap_birth(before: Strike, after: Strike) -> None:
-    original = resume_module._bear
-
-    async def bear(*args: Any) -> None:
-        before()
-        await original(*args)
-        after()
-
-    resume_module._bear = bear
+    _wrap(resume_module, "_bear", _striking_after(strike))
 
 
 def _filler_appended(strike: Strike) -> None:
-    original: Callable[..., Awaitable[int]] = seed_module._append
-
-    async def append(*args: Any, **kwargs: Any) -> int:
-        appended = await original(*args, **kwargs)
-        strike()
-        return appended
-
-    seed_module._append = append  # type: ignore[assignment]
+    _wrap(seed_module, "_append", _striking_after(strike))
 
 
 def _seeded_not_cleared(strike: Strike) -> None:
-    original = seed_module._delete_before
+    def make(original: Any) -> Callable[..., Awaitable[None]]:
+        async def delete_before(cluster: Cluster, partition: TopicPartition, offset: int) -> None:
+            if offset > 0:
+                strike()
+            await original(cluster, partition, offset)
 
-    async def delete_before(cluster: Any, partition: Any, offset: int) -> None:
-        if offset > 0:
-            strike()
-        await original(cluster, partition, offset)
+        return delete_before
 
-    seed_module._delete_before = delete_before
+    _wrap(seed_module, "_delete_before", make)
 
 
 def _cleared_not_born(strike: Strike) -> None:
-    original = resume_module.seed
-
-    async def seed(*args: Any, **kwargs: Any) -> int:
-        end = await original(*args, **kwargs)
-        strike()
-        return end
-
-    resume_module.seed = seed  # type: ignore[attr-defined]
+    _wrap(resume_module, "seed", _striking_after(strike))
 
 
 STEPS: Final[dict[str, Callable[[Strike], None]]] = {

@@ -47,9 +47,7 @@ class Scene:
     def configs(self) -> dict[ClusterAlias, ClusterConfig]:
         clusters = {self.flow.source: self.source, self.flow.target: self.target}
         return {
-            alias: ClusterConfig(
-                alias=alias, bootstrap_servers=tuple(cluster.bootstrap.split(","))
-            )
+            alias: ClusterConfig(alias=alias, bootstrap_servers=tuple(cluster.bootstrap.split(",")))
             for alias, cluster in clusters.items()
         }
 
@@ -78,9 +76,7 @@ class Scene:
         order = {
             "source": self.flow.source,
             "target": self.flow.target,
-            "servers": {
-                alias: config.bootstrap_servers for alias, config in self.configs.items()
-            },
+            "servers": {alias: config.bootstrap_servers for alias, config in self.configs.items()},
             "topic": self.topic,
             "target_topic": self.target_topic,
             "offsets": offsets,
@@ -112,8 +108,10 @@ class Scene:
         """A child that has stopped itself at `step` and waits for SIGCONT."""
         child = self.start(step, after=after, number=signal.SIGSTOP, offsets=offsets)
         wait_until(
-            lambda: child.poll() is not None
-            or psutil.Process(child.pid).status() == psutil.STATUS_STOPPED,
+            lambda: (
+                child.poll() is not None
+                or psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
+            ),
             f"a child that stops at: {step}",
         )
         assert child.returncode is None, f"it ended with {child.returncode}, never at: {step}"

@@ -62,9 +62,7 @@ def sealed(bench: Bench, sequence: int, count: int = PER_BATCH) -> memoryview:
     batch = batch_of(
         *(Record(offset=n, value=b"%d" % (sequence + n), key=None) for n in range(count))
     )
-    restamp(
-        batch, producer_id=bench.producer_id, producer_epoch=bench.epoch, sequence=sequence
-    )
+    restamp(batch, producer_id=bench.producer_id, producer_epoch=bench.epoch, sequence=sequence)
     return batch
 
 
@@ -114,10 +112,9 @@ def test_a_batch_already_appended_is_answered_with_its_first_offset(
     answers: list[Answer] = []
 
     async def play(bench: Bench) -> None:
-        for sequence in range(0, 5 * PER_BATCH, PER_BATCH):
-            answers.append(await bench.append(sequence, writer=0))
-        for sequence in range(0, 5 * PER_BATCH, PER_BATCH):
-            answers.append(await bench.append(sequence, writer=1))
+        places = range(0, 5 * PER_BATCH, PER_BATCH)
+        for writer in (0, 1):
+            answers.extend([await bench.append(place, writer=writer) for place in places])
 
     log = stage(play)
 

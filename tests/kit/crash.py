@@ -25,7 +25,7 @@ from tests.kit.topics import admin_of, wait_until
 
 REPOSITORY: Final = Path(__file__).parents[2]
 ONCE_S_MAX: Final = 120.0
-_START_S_MAX: Final = 60.0
+_START_S_MAX: Final = 120.0
 _ORPHAN_S_MAX: Final = 20.0
 _GRACE_S: Final = 30.0
 
@@ -80,13 +80,20 @@ class MirrorRun:
         ]
 
     def wait_copying(self) -> None:
-        wait_until(
-            lambda: self.driver.poll() is not None or "first records" in self.text(),
-            "the first records mirrored",
-            timeout_s=_START_S_MAX,
-        )
+        try:
+            wait_until(
+                lambda: self.driver.poll() is not None or self.has_copied,
+                "the first records mirrored",
+                timeout_s=_START_S_MAX,
+            )
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}\n{self.text()}") from exc
         self.family()
         assert self.driver.poll() is None, f"the mirror ended:\n{self.text()}"
+
+    @property
+    def has_copied(self) -> bool:
+        return "first records mirrored" in self.text()
 
     def wait_worker(self) -> psutil.Process:
         wait_until(lambda: bool(self.workers()), "a Python worker", timeout_s=_START_S_MAX)

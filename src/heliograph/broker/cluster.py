@@ -1,8 +1,7 @@
 """A cluster as a slot sees it: who leads which partition, and a connection to each leader.
 
 Runs on driver and executors, in one event loop. Leader moves, broker restarts and timeouts are
-ordinary here:
-whoever gets `LeaderMoved` or `BrokerUnreachable` refreshes and tries again.
+ordinary here: whoever gets `LeaderMoved` or `BrokerUnreachable` refreshes and tries again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """One authenticated connection to one broker, carrying bare frames. Runs on driver and executors.
 
 aiokafka opens the connection and does TLS and SASL; then its transport is taken over by a protocol
-that
-reads each answer into one buffer of its own. Its stream reader and message classes cost four times
-the
-CPU of bare frames (DESIGN.md section 2).
+that reads each answer into one buffer of its own. Its stream reader and message classes cost four
+times the CPU of bare frames (DESIGN.md section 2).
 """
 
 from __future__ import annotations

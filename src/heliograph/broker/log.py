@@ -1,5 +1,4 @@
-"""Read a stretch of one partition's log, batch by batch, off the hot path. Runs on driver and
-executors."""
+"""Read a stretch of a partition's log, off the hot path. Runs on driver and executors."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from heliograph.cli.bench import bench
 from heliograph.cli.demo import DEMO_HELP, demo
 from heliograph.cli.ledger import LEDGER_HELP, ledger
 from heliograph.cli.local import local_app
-from heliograph.cli.output import EXIT_FAILED, EXIT_USAGE, remarks
+from heliograph.cli.output import EXIT_FAILED, EXIT_USAGE, flowed, remarks
 from heliograph.cli.plan import PLAN_HELP, plan
 from heliograph.cli.run import RUN_HELP, run
 from heliograph.cli.status import STATUS_HELP, status
@@ -38,13 +38,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command(help=DEMO_HELP)(demo)
-app.command(help=PLAN_HELP)(plan)
-app.command(help=RUN_HELP)(run)
-app.command(help=STATUS_HELP)(status)
-app.command(help=LEDGER_HELP)(ledger)
+app.command(help=flowed(DEMO_HELP))(demo)
+app.command(help=flowed(PLAN_HELP))(plan)
+app.command(help=flowed(RUN_HELP))(run)
+app.command(help=flowed(STATUS_HELP))(status)
+app.command(help=flowed(LEDGER_HELP))(ledger)
 app.add_typer(local_app, name="local")
-app.command(help=_BENCH_HELP)(bench)
+app.command(help=flowed(_BENCH_HELP))(bench)
 
 
 def _version(wanted: bool) -> None:
@@ -67,8 +67,8 @@ def main() -> None:
     try:
         app()
     except ConfigError as exc:
-        remarks().print(str(exc))
+        remarks().print(str(exc), soft_wrap=True)
         sys.exit(EXIT_USAGE)
     except MirrorError as exc:
-        remarks().print(f"heliograph: {exc}")
+        remarks().print(f"heliograph: {exc}", soft_wrap=True)
         sys.exit(EXIT_FAILED)

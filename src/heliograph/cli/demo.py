@@ -167,5 +167,6 @@ def _print(story: Story) -> None:
     console.print(
         f"{count:,} records compared on both sides (key, value, headers, timestamp, partition, "
         f"order), {story.aborted_records:,} of aborted transactions left out: "
-        f"lost {lost}, repeated {repeated}"
+        f"lost {lost}, repeated {repeated}",
+        soft_wrap=True,
     )

@@ -15,7 +15,7 @@ from heliograph.cli.output import print_json, results
 from heliograph.cli.tables import ago, new_table
 from heliograph.config.load import load_config
 from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.errors import BrokerError, LeaderMoved, MirrorError
+from heliograph.errors import MirrorError
 from heliograph.ledger.entries import FlowEntry, LeaseEntry
 from heliograph.ledger.translate import Translated, to_source, to_target
 from heliograph.model import FlowId
@@ -116,12 +116,7 @@ async def _read(
 
 
 async def _read_flow(reader: StatusReader, flow: FlowConfig) -> FlowLedger:
-    try:
-        places = await reader.places(flow)
-    except LeaderMoved as exc:
-        raise BrokerError(
-            f"{flow.id}: cluster {flow.id.target} has no ledger of it, nothing was mirrored yet"
-        ) from exc
+    places = await reader.places(flow)
     store = reader.ledger(flow.id)
     return FlowLedger(
         flow=flow.id,

@@ -1,5 +1,4 @@
-"""What `heliograph run` shows while it runs: a live table on a terminal, changes otherwise. Runs
-on the driver."""
+"""What `heliograph run` shows: a live table on a terminal, or changes. Runs on the driver."""
 
 from __future__ import annotations
 

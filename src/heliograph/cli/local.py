@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from heliograph.cli.output import flowed
 from heliograph.errors import LocalClusterError
 from heliograph.local import background
 from heliograph.local.background import BackgroundCluster, Wanted
@@ -39,7 +40,7 @@ _Name = Annotated[
 ]
 
 
-@local_app.command(help=_UP_HELP)
+@local_app.command(help=flowed(_UP_HELP))
 def up(
     cluster: Annotated[
         list[str] | None,
@@ -87,7 +88,7 @@ Example:
 """
 
 
-@local_app.command(help=_DOWN_HELP)
+@local_app.command(help=flowed(_DOWN_HELP))
 def down(name: _Name = "default") -> None:
     told = Console(stderr=True, emoji=False)
     try:

@@ -30,6 +30,13 @@ def print_json(document: object, *, indent: int | None = 2) -> None:
     sys.stdout.write(json.dumps(document, indent=indent) + "\n")
 
 
+def flowed(text: str) -> str:
+    """One line a paragraph, so that help is folded to the terminal and not to this source."""
+    return "\n\n".join(
+        part if part.startswith(" ") else " ".join(part.split()) for part in text.split("\n\n")
+    )
+
+
 def start_logging(line: str = "%(asctime)s %(levelname)s %(message)s") -> None:
     handler = _PresentStderr()
     handler.setFormatter(logging.Formatter(line))

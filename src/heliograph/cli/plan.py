@@ -42,7 +42,7 @@ def plan(
 ) -> None:
     config = load_config(file)
     for note in config.notes:
-        remarks().print(note)
+        remarks().print(note, soft_wrap=True)
     outlooks = foresee(config)
     if as_json:
         print_json({"flows": [_document(outlook) for outlook in outlooks]})
@@ -81,16 +81,16 @@ def _print(outlook: FlowOutlook, *, everything: bool) -> None:
         console.print(table)
     left_out = _left_out(outlook, everything=everything)
     if left_out:
-        table = new_table([("left out", "left"), ("", "left"), ("because", "left")])
+        table = new_table([("left out", "left"), ("as", "left"), ("because", "left")])
         for name, verdict, why in left_out:
             table.add_row(name, verdict, why)
         console.print(table)
     for note in outlook.notes:
         bad = note.weight is Weight.PROBLEM
         line = f"{note.weight.value}: {note.topic}: {note.text}"
-        console.print(Text(line, style="red" if bad else ""))
+        console.print(Text(line, style="red" if bad else ""), soft_wrap=True)
     if outlook.problem:
-        console.print(Text(f"problem: {outlook.problem}", style="red"))
+        console.print(Text(f"problem: {outlook.problem}", style="red"), soft_wrap=True)
     console.print()
 
 

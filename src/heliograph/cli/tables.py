@@ -16,7 +16,9 @@ from heliograph.clock import now_ms
 from heliograph.model import FlowId, LaneId, LaneProgress, TopicName, badge
 
 UNKNOWN: Final = "?"
-_BAR_WIDTH: Final = 20
+_BAR_WIDTH_MIN: Final = 4
+_BAR_WIDTH_MAX: Final = 20
+_WIDTHS_MIN: Final = {"topic": 10, "state": 8}
 Side = Literal["left", "right"]
 
 
@@ -54,7 +56,7 @@ def topic_table(rows: Iterable[TopicRow], *, remarks: bool = False) -> Table:
         bar: RenderableType = ""
         if row.lag_records:
             total = row.mirrored + row.lag_records
-            bar = ProgressBar(total=total, completed=row.mirrored, width=_BAR_WIDTH)
+            bar = ProgressBar(total=total, completed=row.mirrored)
         cells: list[RenderableType] = [
             str(row.flow),
             row.topic,
@@ -98,10 +100,19 @@ def flow_table(
 
 
 def new_table(columns: Sequence[tuple[str, Side]], title: str | None = None) -> Table:
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left")
     for name, justify in columns:
-        # Names and numbers are for copying, so they fold rather than end in dots.
-        table.add_column(name, justify=justify, overflow="fold")
+        if not name:
+            table.add_column(name, min_width=_BAR_WIDTH_MIN, max_width=_BAR_WIDTH_MAX)
+        else:
+            # Names are for copying, so they fold rather than end in dots; numbers stay whole.
+            table.add_column(
+                name,
+                justify=justify,
+                overflow="fold",
+                no_wrap=justify == "right",
+                min_width=_WIDTHS_MIN.get(name),
+            )
     return table
 
 

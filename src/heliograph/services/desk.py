@@ -1,9 +1,7 @@
-"""The driver's hand on the ledgers: the flow's producer, decisions, what was mirrored. Runs on the
-driver.
+"""The driver's hand on the ledgers: producer, decisions, what is there. Runs on the driver.
 
 Slots never decide anything that the source does not fix. What to do about a loss or a recreated
-topic is decided
-here and written to the ledger, where every slot and every later driver finds it.
+topic is decided here and written to the ledger, where every slot and every later driver finds it.
 """
 
 from __future__ import annotations
@@ -75,17 +73,7 @@ class LedgerDesk:
 
     def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> None:
         """Decide that `lost` is given up: counted for ever, and the lane goes on behind it."""
-        source = lane.id.source
-        loss = LossEntry(
-            topic=source.topic,
-            partition=source.partition,
-            position=progress.position,
-            lost=lost,
-            reason=StallReason.RETENTION_OVERRUN,
-            at_ms=now_ms(),
-        )
-        start = self._start(lane, progress, lost.end)
-        self._call(self._write(lane.id.flow, [loss, start]))
+        self._call(self._skip(lane, progress, lost))
 
     def restart(self, lane: Lane, progress: LaneProgress) -> None:
         """Decide that the lane goes on with the recreated source topic, from its first record."""
@@ -162,6 +150,20 @@ class LedgerDesk:
     async def _write(self, flow: FlowId, entries: Sequence[Entry]) -> None:
         await self._store(flow).write(entries)
 
+    async def _skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> None:
+        source = lane.id.source
+        loss = LossEntry(
+            topic=source.topic,
+            partition=source.partition,
+            position=progress.position,
+            lost=lost,
+            reason=StallReason.RETENTION_OVERRUN,
+            at_ms=now_ms(),
+        )
+        await self._store(lane.id.flow).catch_up()
+        start = self._start(lane, progress, lost.end)
+        await self._write(lane.id.flow, [loss, start])
+
     async def _restart(self, lane: Lane, progress: LaneProgress) -> None:
         source = self._cluster(lane.id.flow.source)
         await source.refresh([lane.id.source.topic])
@@ -173,20 +175,24 @@ class LedgerDesk:
             raise BrokerUnreachable(f"cluster {source.alias}: {lane.id.source} is gone again")
         # The lane may still name the topic that is gone; the entry names the one there is.
         renewed = replace(lane, source_topic_id=topic.id)
+        await self._store(lane.id.flow).catch_up()
         await self._write(lane.id.flow, [self._start(renewed, progress, first)])
 
     def _start(self, lane: Lane, progress: LaneProgress, source_offset: int) -> StartEntry:
         store = self._store(lane.id.flow)
         record = store.view.lane(lane.id.source.topic, lane.id.source.partition)
-        known = record.starts[-1].target_topic_id if record and record.starts else None
+        last = record.starts[-1] if record and record.starts else None
+        # The first start at a position counts. Where nothing was mirrored since the last one, this
+        # one takes its key: what that one begins with is gone, so nobody can follow it any more.
+        replaces = last is not None and last.position == progress.position
         return StartEntry(
             topic=lane.id.source.topic,
             partition=lane.id.source.partition,
             position=progress.position,
-            author=self._author,
+            author=last.author if last is not None and replaces else self._author,
             source_offset=source_offset,
             target_offset=progress.target_next_offset,
             source_topic_id=lane.source_topic_id,
-            target_topic_id=known,
+            target_topic_id=last.target_topic_id if last is not None else None,
             at_ms=now_ms(),
         )

@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import threading
+from pathlib import Path
 from typing import Final
 
 from heliograph.broker.admin import ClusterAdmin
@@ -198,4 +199,6 @@ def _is_running(pid: int) -> bool:
         return False
     except (PermissionError, OverflowError):
         return True
-    return True
+    stat = Path(f"/proc/{pid}/stat")
+    # One that was killed and not yet buried still has its number.
+    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")

@@ -100,7 +100,7 @@ class StatusReader:
     async def read(self) -> MirrorStatus:
         """One sample; rates count from the second one on."""
         unreachable: dict[ClusterAlias, str] = {}
-        flows = [await self._flow(flow, unreachable) for flow in self._config.flows]
+        flows = await asyncio.gather(*(self._flow(f, unreachable) for f in self._config.flows))
         sampled_s = monotonic_s()
         elapsed_s = sampled_s - self._sampled_s if self._sampled_s else 0.0
         rated = tuple(
@@ -115,7 +115,14 @@ class StatusReader:
         """Where the lanes of one flow are; raises `BrokerError`."""
         target = self._cluster(flow.id, self._config.target_of(flow.id))
         store = self._store(flow.id, target)
-        return await _within(find_places(flow, target, store, self._wanted), target.alias)
+        try:
+            return await _within(find_places(flow, target, store, self._wanted), target.alias)
+        except LeaderMoved as exc:
+            if target.topic(ledger_topic(flow.id.source)) is not None:
+                raise
+            raise BrokerError(
+                f"cluster {target.alias}: no ledger of {flow.id}, nothing was mirrored yet"
+            ) from exc
 
     def ledger(self, flow: FlowId) -> LedgerStore:
         """As new as the last `places` or `read` of the flow."""
@@ -133,10 +140,6 @@ class StatusReader:
         except BrokerUnreachable as exc:
             unreachable[flow.id.target] = str(exc)
             return _unknown(flow.id, str(exc))
-        except LeaderMoved:
-            return _unknown(
-                flow.id, f"nothing mirrored yet: cluster {flow.id.target} has no ledger"
-            )
         except BrokerError as exc:
             return _unknown(flow.id, str(exc))
         source = self._cluster(flow.id, self._config.source_of(flow.id))

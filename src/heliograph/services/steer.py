@@ -1,10 +1,8 @@
 """Keep the slots carrying what the configuration says. Runs on the driver.
 
 *Look, decide, copy, settle*: `steer` looks at the clusters, decides which lanes there are, makes
-the targets ready and
-hands the lanes to slots. It may be repeated after a crash at any line. `watch` follows the lanes
-in between and
-applies the policies for what the source lost.
+the targets ready and hands the lanes to slots. It may be repeated after a crash at any line.
+`watch` follows the lanes in between and applies the policies for what the source lost.
 """
 
 from __future__ import annotations
@@ -25,9 +23,11 @@ from heliograph.model import (
     Lane,
     LaneId,
     LaneProgress,
+    OffsetRange,
     SlotId,
     Stalled,
     StallReason,
+    TopicId,
 )
 from heliograph.plan.assignment import LaneLoad, assign, weigh
 from heliograph.plan.lanes import plan_lanes
@@ -83,7 +83,7 @@ class Mirror:
             self._admins.setdefault(flow.id.source, ClusterAdmin(config.source_of(flow.id)))
             self._admins.setdefault(flow.id.target, ClusterAdmin(config.target_of(flow.id)))
         self._flows = {flow.id: _FlowState(flow) for flow in config.flows}
-        self._decided: set[tuple[LaneId, int]] = set()
+        self._decided: set[tuple[LaneId, int, TopicId | None, OffsetRange | None]] = set()
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -204,8 +204,9 @@ class Mirror:
 
     def _decide(self, slots: SlotsLike, lane: Lane, at: LaneProgress, state: Stalled) -> None:
         config = self._flows[lane.id.flow].config
-        # A decision is written once; the slot needs a moment to follow it.
-        key = (lane.id, at.position)
+        # A decision is written once; the slot needs a moment to follow it. The same may happen
+        # again before anything was mirrored: more is lost, or there is yet another topic.
+        key = (lane.id, at.position, lane.source_topic_id, state.lost)
         if key in self._decided:
             return
         if state.reason is StallReason.RETENTION_OVERRUN and state.lost is not None:

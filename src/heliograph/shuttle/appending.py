@@ -1,9 +1,8 @@
-"""Append batches to one target broker: packed across lanes, bounded by bytes in flight. Runs on
-executors.
+"""Append to one target broker: packed across lanes, bytes in flight bounded. Runs on executors.
 
 A lane keeps to one stream, so its batches stay in order. A broker works on one request of a
-connection at a time,
-so a request takes one batch of every lane that has one, and several requests wait in the socket.
+connection at a time, so a request takes one batch of every lane that has one, and several requests
+wait in the socket.
 """
 
 from __future__ import annotations

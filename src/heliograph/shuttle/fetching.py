@@ -1,9 +1,8 @@
-"""Fetch from one source broker for all lanes it leads, through one incremental session (KIP-227).
-Runs on executors.
+"""Fetch from one source broker for all lanes it leads (KIP-227 session). Runs on executors.
 
 One request is under way at a time; what it brings is laid out and handed to the append streams
-while the next one is
-on its way. In a session only what changed is said, so a thousand quiet lanes cost nothing.
+while the next one is on its way. In a session only what changed is said, so a thousand quiet lanes
+cost nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What the lanes of one flow share in a slot: both clusters, the ledger, the producer, the
-throttle. Runs on executors."""
+"""What the lanes of one flow share: clusters, ledger, producer, throttle. Runs on executors."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""One lane as its slot carries it: what is on its way, what is settled, what state it shows. Runs
-on executors.
+"""One lane as its slot carries it: on its way, settled, and what it shows. Runs on executors.
 
 A lane belongs to its slot's event loop. Only three things change its fate: `begin` after a resume,
-`settle` for each
-acknowledgement, and `stop` when something was not as expected.
+`settle` for each acknowledgement, and `stop` when something was not as expected.
 """
 
 from __future__ import annotations
@@ -232,8 +230,8 @@ class CarriedLane:
         counted.
 
         The source side of every run is fixed and stays. A crash before this entry is durable costs
-        nothing:
-        a resume that finds the log longer than the map says reads the log and finds the same shift.
+        nothing: a resume that finds the log longer than the map says reads the log and finds the
+        same shift.
         """
         self.foreign_records += shift
         self.identical = False

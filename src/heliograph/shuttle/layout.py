@@ -1,9 +1,7 @@
-"""Turn fetched bytes into the batches to append and the runs that explain them. Pure; runs on
-executors.
+"""Fetched bytes into batches to append and the runs that explain them. Pure; runs on executors.
 
 The table of DESIGN.md section 4, one branch each. Positions follow from the source alone; where
-batches are
-cut does not matter, so a successor may cut differently and still be exact.
+batches are cut does not matter, so a successor may cut differently and still be exact.
 """
 
 from __future__ import annotations

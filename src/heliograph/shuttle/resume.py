@@ -1,16 +1,12 @@
-"""Find where each lane goes on: log first, ledger second, as compare-and-append demands. Runs on
-executors.
+"""Where each lane goes on: the log first, the ledger second. Runs on executors.
 
 1. The target partition's end and the last sequence it has of our producer, hence the position.
 2. The ledger, read to its end *after* that: a run is durable before the first batch that needs it,
-so a
-   ledger read later than the log always explains the log.
+   so a ledger read later than the log always explains the log.
 3. Position to source offset, by the runs.
 
 Where the broker no longer remembers the producer, others wrote in between, or two runs claim the
-same place, the batches since
-the last
-head are read and say it themselves.
+same place, the batches since the last head are read and say it themselves.
 """
 
 from __future__ import annotations

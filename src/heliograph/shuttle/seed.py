@@ -1,9 +1,7 @@
-"""Make an empty target partition begin at the source's own offset (`offsets = preserve`). Runs on
-executors.
+"""Make a target partition begin at the source's offset (`offsets = preserve`). Runs on executors.
 
 Filler records are appended until the log ends where the source starts, then deleted. A zstd batch
-of 100,000 empty
-records is 59 KB on the wire; a broker takes millions of such offsets a second.
+of 100,000 empty records is 59 KB on the wire; a broker takes millions of such offsets a second.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, OUT_OF_PLACE, broker_error
 from heliograph.broker.log import read_batches
 from heliograph.clock import now_ms
-from heliograph.errors import BrokerError, LeaderMoved
+from heliograph.errors import BrokerError, LeaderMoved, OffsetGone
 from heliograph.model import OffsetRange, TopicPartition
 from heliograph.shuttle.layout import Stamp
 from heliograph.wire.batch import SEQUENCES, restamp
@@ -101,9 +99,12 @@ async def _is_all_filler(
     cluster: Cluster, partition: TopicPartition, log: OffsetRange, stamp: Stamp
 ) -> bool:
     """Whether nobody else wrote meanwhile; their records are not ours to delete."""
-    async for header, _ in read_batches(cluster, partition, log.start, log.end):
-        if header.producer_id != stamp.producer_id:
-            return False
+    try:
+        async for header, _ in read_batches(cluster, partition, log.start, log.end):
+            if header.producer_id != stamp.producer_id:
+                return False
+    except OffsetGone as exc:
+        raise LeaderMoved(f"{partition}: another mirror has cleared it") from exc
     return True
 
 

@@ -1,5 +1,4 @@
-"""Carry all lanes of a slot: what the driver may ask, and what becomes of each lane. Runs on
-executors, without Spark.
+"""Carry all lanes of a slot: what the driver may ask, what becomes of a lane. Runs on executors.
 
 Whatever a broker does becomes a lane's visible state; only our own bugs end `run`.
 """

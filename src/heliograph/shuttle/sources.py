@@ -1,5 +1,4 @@
-"""The source side of a slot: each lane on its leader's stream, what arrives laid out. Runs on
-executors."""
+"""The source side of a slot: lanes on their leaders' streams, laid out. Runs on executors."""
 
 from __future__ import annotations
 

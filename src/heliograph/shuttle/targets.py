@@ -1,5 +1,4 @@
-"""The target side of a slot: batches wait for their ledger ticket, then for their stream. Runs on
-executors."""
+"""The target side of a slot: batches wait for ticket, then stream. Runs on executors."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class TargetSide:
         self._pump_due = False
 
     def take(self, lane: CarriedLane, layout: Layout) -> int:
-        """Queue what was laid out, its runs to the ledger first; returns the bytes now kept for
-        it."""
+        """Queue what was laid out, its runs to the ledger first; returns the bytes now kept."""
         ticket = 0
         if entries := lane.explain(layout):
             ticket = lane.flow.ledger.write_soon(entries)
@@ -64,8 +62,7 @@ class TargetSide:
             stream.close()
 
     def _pump_soon(self, lane: CarriedLane) -> None:
-        """Offer the lane now and send once for all lanes of this turn, so that requests are
-        packed."""
+        """Offer the lane now; send once for all lanes of this turn, so that requests are packed."""
         stream = self._stream(lane)
         if stream is None:
             self._fates.target_failed(lane, LeaderMoved(f"{lane.spec.target} has no leader"))

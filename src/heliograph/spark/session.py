@@ -6,8 +6,10 @@ import atexit
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -49,7 +51,11 @@ def start_session(
     conf = _conf(engine, scratch)
     _set_environment(engine)
     tell("starting Spark")
+    heard = signal.getsignal(signal.SIGINT)
     context = _start_context(conf, scratch / "spark.log")
+    if threading.current_thread() is threading.main_thread():
+        # SparkContext takes Ctrl-C for itself and cancels all jobs: what should drain would die.
+        signal.signal(signal.SIGINT, heard)
     context.setLogLevel(engine.spark.get("spark.log.level", "ERROR"))
     session = SparkSession(context)
     try:
