@@ -13,7 +13,7 @@ from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import Route, lasting_topic, route, running_mirror, write_config
 from tests.kit.proxy import TcpProxy
-from tests.kit.records import end_offsets, numbered, produce
+from tests.kit.records import numbered, produce
 from tests.kit.topics import wait_until
 
 _RECORDS = 20_000
@@ -26,7 +26,7 @@ class FarRoute:
     proxy: TcpProxy
 
     def mirrored(self, topic: str) -> int:
-        return sum(end_offsets(self.route.target, self.route.renamed(topic)).values())
+        return self.route.appended(topic)
 
     def await_mirrored(self, topic: str, count: int) -> None:
         wait_until(lambda: self.mirrored(topic) >= count, f"{count} records of the copy")

@@ -14,7 +14,7 @@ from heliograph.ledger.store import LedgerStore
 from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, FlowId, Lane, LaneId, TopicName, TopicPartition
 from heliograph.shuttle.fetching import FetchStream
-from heliograph.shuttle.flow import Flow
+from heliograph.shuttle.flow import FetchLimits, Flow
 from heliograph.shuttle.lane import CarriedLane
 from heliograph.shuttle.layout import Cursor
 from heliograph.wire.fetch import FetchedPartition
@@ -58,7 +58,13 @@ async def _go_back_during_a_fetch(source: LocalCluster, name: TopicName) -> list
     room = asyncio.Event()
     room.set()
     stream = FetchStream(
-        cluster, 0, read_committed=True, on_fetched=fetched, on_failed=failed, room=room
+        cluster,
+        0,
+        read_committed=True,
+        limits=lane.flow.limits,
+        on_fetched=fetched,
+        on_failed=failed,
+        room=room,
     )
     _stand_at(lane, 10)
     stream.add(lane)
@@ -80,7 +86,7 @@ def _lane(cluster: Cluster, name: TopicName) -> CarriedLane:
     assert found is not None
     spec = Lane(id=LaneId(flow=flow, source=place), target=place, source_topic_id=found.id)
     ledger = LedgerStore(cluster, ledger_topic(_ALIAS))
-    return CarriedLane(spec, Flow(flow, cluster, cluster, ledger))
+    return CarriedLane(spec, Flow(flow, cluster, cluster, ledger, FetchLimits()))
 
 
 def _stand_at(lane: CarriedLane, offset: int) -> None:

@@ -33,6 +33,7 @@ from tests.kit.topics import admin_of, wait_until
 
 _KEPT, _KEPT_FAR, _GAPPED = "kept-start", "kept-far", "kept-gaps"
 _FAR = 250_000
+_LATE = "late-tail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,8 @@ def flows(
     """One mirror, several flows between the same two clusters, one policy each."""
     a, b = pair["A"], pair["B"]
     _prepare_kept(a)
+    lasting_topic(a, _LATE)
+    produce(a, _LATE, numbered(30))
     config = write_config(
         tmp_path_factory.mktemp("policies") / "mm2.properties",
         {"kept": a, "late": a, "raw": a, "all": b, "here": a, "there": b},
@@ -125,18 +128,19 @@ def test_a_source_with_gaps_is_mapped_though_offsets_were_to_be_preserved(flows:
 
 
 def test_a_lane_that_starts_at_the_latest_offset_mirrors_only_what_comes_after(
-    flows: Flows, topic: TopicNames
+    flows: Flows,
 ) -> None:
     late = flows.late
-    name = lasting_topic(late.source, topic("late-tail"))
-    wait_until(lambda: bool(late.lane_records(name)), "the lane's start in the ledger", poll_s=0.3)
-    (lane,) = late.lane_records(name).values()
-    produce(late.source, name, numbered(20))
+    wait_until(lambda: bool(late.lane_records(_LATE)), "the lane's start in the ledger", poll_s=0.3)
+    (lane,) = late.lane_records(_LATE).values()
+    produce(late.source, _LATE, numbered(20, start=1_000))
 
-    late.assert_arrives(name)
+    late.await_records(_LATE, 20)
 
-    assert lane.starts[0].source_offset == 0
-    assert end_offsets(late.target, late.renamed(name)) == {0: 20}
+    (wanted,) = read_all(late.source, _LATE).values()
+    (mirrored,) = read_all(late.target, late.renamed(_LATE)).values()
+    assert lane.starts[0].source_offset == 30
+    assert [rec.content for rec in mirrored] == [rec.content for rec in wanted[30:]]
 
 
 def test_uncommitted_records_are_mirrored_where_asked_for(flows: Flows, topic: TopicNames) -> None:

@@ -34,12 +34,19 @@ class MirrorRun:
     """`heliograph run` as a process of its own, its log in a file."""
 
     def __init__(
-        self, file: Path, log: Path, *, once: bool = False, master: str | None = None
+        self,
+        file: Path,
+        log: Path,
+        *,
+        once: bool = False,
+        master: str | None = None,
+        lease: bool = True,
     ) -> None:
         self.log = log
         command = [sys.executable, "-m", "heliograph", "run", str(file), "--quiet"]
         command += ["--once"] if once else []
         command += ["--master", master] if master else []
+        command += [] if lease else ["--no-lease"]
         with log.open("ab") as out:
             self.driver = subprocess.Popen(
                 command, cwd=REPOSITORY, stdout=out, stderr=subprocess.STDOUT

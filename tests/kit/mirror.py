@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from heliograph.config.load import load_config
 from heliograph.ledger.translate import LaneEnd, to_source, to_target
@@ -22,7 +22,7 @@ from heliograph.ledger.view import LaneRecord
 from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph.services.desk import LedgerDesk
-from tests.kit.records import Rec, assert_same_records, read_all
+from tests.kit.records import Rec, assert_same_records, end_offsets, read_all
 from tests.kit.topics import admin_of, create_topic, wait_until
 
 START_S_MAX: Final = 90.0
@@ -30,6 +30,13 @@ COPY_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 90.0
 _LAST_WORDS: Final = 4_000
 _GAP_CHECKED: Final = 100
+_BEING_CREATED: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
 
 Settings = Mapping[str, str]
 
@@ -182,6 +189,15 @@ class Route:
 
     def renamed(self, topic: str) -> str:
         return f"{self.flow.source}.{topic}"
+
+    def appended(self, topic: str) -> int:
+        """Offsets the target topic has used; 0 while it is still being created."""
+        try:
+            return sum(end_offsets(self.target, self.renamed(topic)).values())
+        except KafkaException as exc:
+            if exc.args[0].code() in _BEING_CREATED:
+                return 0
+            raise
 
     def await_records(
         self, topic: str, count: int, *, read_committed: bool = True, timeout_s: float = COPY_S_MAX

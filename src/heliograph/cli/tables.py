@@ -18,7 +18,7 @@ from heliograph.model import FlowId, LaneId, LaneProgress, TopicName, badge
 UNKNOWN: Final = "?"
 _BAR_WIDTH_MIN: Final = 4
 _BAR_WIDTH_MAX: Final = 20
-_WIDTHS_MIN: Final = {"topic": 10, "state": 8}
+_WIDTHS_MIN: Final = {"topic": 10, "state": 8, "left": 7}
 Side = Literal["left", "right"]
 
 

@@ -134,6 +134,8 @@ def broker_properties(
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
         "log.cleaner.backoff.ms": "200",
         "group.initial.rebalance.delay.ms": "0",
+        # Records may carry old timestamps; retention by time would delete them half a minute later.
+        "log.retention.ms": "-1",
         # A broker killed -9 may register again only when its old session has run out.
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "300",
