@@ -178,29 +178,31 @@ class AppendStream:
         if generation != lane.generation or lane.phase is not Phase.RUNNING:
             # The lane has let go of this batch; its log will be asked what arrived.
             self._on_trouble(lane, None)
-            return
-        where = f"cluster {self._cluster.alias}: {lane.spec.target}"
-        if row is None:
-            self._on_trouble(lane, LeaderMoved(f"{where}: no word about it in the answer"))
-        elif row.error_code in OUT_OF_PLACE:
+        elif row is None:
+            detail = f"cluster {self._cluster.alias}: {lane.spec.target}: not in the answer"
+            self._on_trouble(lane, LeaderMoved(detail))
+        elif row.error_code == NONE and row.base_offset >= lane.target_next_offset:
+            lane.settle(batch, row.base_offset)
+            lane.buffered_bytes -= len(batch.view)
+            self._on_settled(lane, len(batch.view))
+            # A lane whose first batch travelled alone has not been offered since.
+            self.offer(lane)
+        else:
+            self._refused(lane, batch, row)
+
+    def _refused(self, lane: CarriedLane, batch: Outgoing, row: ProducedPartition) -> None:
+        if row.error_code == NONE or row.error_code in OUT_OF_PLACE:
+            # An answer for a repeat names where the first copy is. Ours are never repeats unless
+            # somebody else carries this lane too.
             self._on_trouble(lane, None)
         elif row.error_code == ErrorCode.message_too_large and lane.coalesce:
             # Perhaps only because tiny batches were put together; the next try sends them as they
             # came.
             lane.coalesce = False
             self._on_trouble(lane, None)
-        elif row.error_code != NONE:
-            self._on_trouble(lane, _refusal(where, batch, row))
-        elif row.base_offset < lane.target_next_offset:
-            # An answer for a repeat names where the first copy is. Ours are never repeats unless
-            # somebody else carries this lane too.
-            self._on_trouble(lane, None)
         else:
-            lane.settle(batch, row.base_offset)
-            lane.buffered_bytes -= len(batch.view)
-            self._on_settled(lane, len(batch.view))
-            # A lane whose first batch travelled alone has not been offered since.
-            self.offer(lane)
+            where = f"cluster {self._cluster.alias}: {lane.spec.target}"
+            self._on_trouble(lane, _refusal(where, batch, row))
 
 
 def _refusal(where: str, batch: Outgoing, row: ProducedPartition) -> BrokerError:
