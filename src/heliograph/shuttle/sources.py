@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 
 from heliograph.broker.cluster import EARLIEST, LATEST
@@ -15,6 +16,8 @@ from heliograph.shuttle.lane import FETCH_BYTES_MAX, LANE_BYTES_MAX, CarriedLane
 from heliograph.shuttle.layout import Layout, lay_out
 from heliograph.shuttle.targets import TargetSide
 from heliograph.wire.fetch import FetchedPartition
+
+log = logging.getLogger(__name__)
 
 _OFFSET_OUT_OF_RANGE: Final = 1
 
@@ -79,6 +82,14 @@ class SourceSide:
         self._fates.later(delay_s, lane, self._reattach)
 
     def _fetched(self, lane: CarriedLane, fetched: FetchedPartition) -> None:
+        try:
+            self._judge(lane, fetched)
+        except Exception as exc:  # our own bug must not take the other lanes along
+            log.exception("%s: a bug", lane.spec.id)
+            detail = f"{type(exc).__name__}: {exc}"
+            self._fates.stall(lane, StallReason.BUG, detail, retry_s=RETRY_S)
+
+    def _judge(self, lane: CarriedLane, fetched: FetchedPartition) -> None:
         if fetched.error_code == _OFFSET_OUT_OF_RANGE:
             self.detach(lane)
             self._fates.spawn(self._out_of_range(lane))

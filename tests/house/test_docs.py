@@ -1,0 +1,48 @@
+"""The documents name real things: files, modules, functions, states."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from heliograph.model import StallReason
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "docs/ARCHITECTURE.md", "docs/GUARANTEES.md", "CONTRIBUTING.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_path_a_page_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text()
+    named = set(re.findall(r"`((?:tests|docs|src|bench)/[\w./-]+)`", text))
+    named |= {str((ROOT / page).parent.relative_to(ROOT) / link) for link in links(text)}
+
+    missing = [path for path in sorted(named) if not (ROOT / path).exists()]
+
+    assert missing == []
+
+
+def links(text: str) -> list[str]:
+    return [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+
+
+def test_every_function_the_architecture_names_exists() -> None:
+    text = (ROOT / "docs/ARCHITECTURE.md").read_text()
+    named = re.findall(r"`([a-z_.]+):([A-Za-z_.]+)`", text)
+
+    assert len(named) > 10
+    for module, path in named:
+        found: object = importlib.import_module(f"heliograph.{module}")
+        for name in path.split("."):
+            found = getattr(found, name)
+
+
+def test_every_reason_a_lane_may_stall_for_is_documented() -> None:
+    text = (ROOT / "docs/GUARANTEES.md").read_text()
+
+    missing = [reason.value for reason in StallReason if reason.value not in text]
+
+    assert missing == []
