@@ -76,9 +76,10 @@ def test_a_lane_killed_again_and_again_still_loses_and_repeats_nothing(
     with open_scene(pair, topic("again"), tmp_path) as scene:
         scene.write(30)
 
-        for step, after in STEPS_OF_A_LANE[2:11:2]:
-            scene.carry_until_killed(step, after=after)
-            scene.write(6)
+        for step, _ in STEPS_OF_A_LANE[2:11:2]:
+            # The first pass: how many more there are depends on how the child's writes are grouped.
+            scene.carry_until_killed(step, after=1)
+            scene.write(12)
         scene.carry()
 
         assert scene.assert_exact() > 0
