@@ -57,7 +57,8 @@ class LatencyRow:
     records_per_s: int = 1_000
     record_bytes: int = 100
     partitions: int = 4
-    warmup_s: float = 15.0
+    warmup_s: float = 45.0
+    """Long enough for the brokers' JIT compiler to be done with the first system too."""
     seconds: float = 60.0
     systems: tuple[System, ...] = (System.HELIOGRAPH, System.MM2_DEFAULT)
 
