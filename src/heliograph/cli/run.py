@@ -22,6 +22,7 @@ from heliograph.model import LaneId, LaneProgress, Stalled
 from heliograph.services.desk import LedgerDesk
 from heliograph.services.lease import Leases
 from heliograph.services.steer import Mirror
+from heliograph.shuttle.flow import FetchLimits
 from heliograph.spark.session import start_session, stop_session, task_slots
 from heliograph.spark.slots import Slots
 
@@ -81,6 +82,9 @@ def run(
     config = load_config(file)
     for note in config.notes:
         log.info("%s", note)
+    for flow in config.flows:
+        # A slot would meet these only later, where nobody reads them.
+        FetchLimits.of(flow.id.source, config.clusters[flow.id.source].consumer)
     if master is not None or slots is not None:
         engine = config.engine
         update = {"master": master or engine.master, "slots": slots or engine.slots}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from heliograph.broker.cluster import Cluster
 from heliograph.clock import monotonic_s
+from heliograph.errors import ConfigError
 from heliograph.ledger.store import LedgerStore
-from heliograph.model import FlowId
+from heliograph.model import ClusterAlias, FlowId
 from heliograph.shuttle.layout import Stamp
 
 
@@ -21,14 +23,24 @@ class FetchLimits:
     wait_ms_max: int = 500
 
     @classmethod
-    def of(cls, consumer: Mapping[str, str]) -> FetchLimits:
+    def of(cls, alias: ClusterAlias, consumer: Mapping[str, str]) -> FetchLimits:
         """As a consumer of that cluster was told, in Kafka's own names."""
-        asked = {
-            "bytes_max": consumer.get("fetch.max.bytes"),
-            "partition_bytes": consumer.get("max.partition.fetch.bytes"),
-            "wait_ms_max": consumer.get("fetch.max.wait.ms"),
-        }
-        return cls(**{name: int(text) for name, text in asked.items() if text is not None})
+        asked = {field: consumer[key] for key, field in _FETCH_KEYS.items() if key in consumer}
+        problems = tuple(
+            f"{alias}.consumer.{key}: is {consumer[key]!r}, not a whole number above 0"
+            for key, field in _FETCH_KEYS.items()
+            if field in asked and not (asked[field].isdecimal() and int(asked[field]))
+        )
+        if problems:
+            raise ConfigError(f"cluster {alias}", problems)
+        return cls(**{field: int(text) for field, text in asked.items()})
+
+
+_FETCH_KEYS: Final = {
+    "fetch.max.bytes": "bytes_max",
+    "max.partition.fetch.bytes": "partition_bytes",
+    "fetch.max.wait.ms": "wait_ms_max",
+}
 
 
 class Throttle:

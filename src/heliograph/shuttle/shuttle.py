@@ -319,7 +319,7 @@ class Shuttle:
         if flow is None:
             source = self._cluster(flow_id.source, "consumer")
             target = self._cluster(flow_id.target, "producer")
-            limits = FetchLimits.of(self._configs[flow_id.source].consumer)
+            limits = FetchLimits.of(flow_id.source, self._configs[flow_id.source].consumer)
             ledger = LedgerStore(target, ledger_topic(flow_id.source), self._author)
             ledger.on_durable.append(lambda: self._targets.release(flow_id))
             flow = self._flows[flow_id] = Flow(flow_id, source, target, ledger, limits)
