@@ -60,7 +60,6 @@ class Cluster:
         self._topics: dict[TopicName, Topic] = {}
         self._connections: dict[tuple[int, str], Connection] = {}
         self._locks: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._controller = -1
 
     def leader(self, partition: TopicPartition) -> Leader | None:
         topic = self._topics.get(partition.topic)
@@ -82,7 +81,6 @@ class Cluster:
         )
         answer = await self._ask_any(message, metadata_response.MetadataResponse)
         self._brokers = {int(b.node_id): (b.host, int(b.port)) for b in answer.brokers}
-        self._controller = int(answer.controller_id)
         for name in wanted:
             self._topics.pop(name, None)
         for row in answer.topics:

@@ -17,7 +17,7 @@ from heliograph.cli.live import Display, open_display
 from heliograph.cli.output import start_logging
 from heliograph.clock import monotonic_s
 from heliograph.config.load import load_config
-from heliograph.config.schema import EngineConfig, MirrorConfig
+from heliograph.config.schema import MirrorConfig
 from heliograph.model import LaneId, LaneProgress, Stalled
 from heliograph.services.desk import LedgerDesk
 from heliograph.services.lease import Leases
@@ -115,7 +115,7 @@ def mirror(
     with _stop_signals() as stop, _leased(config, lease=lease) as (desk, leases):
         session = start_session(config.engine, say=phase)
         phase("Spark is up")
-        count = slot_count(config.engine, task_slots(session, config.engine))
+        count = slot_count(config, task_slots(session, config.engine))
         slots = Slots(session, clusters=config.clusters, engine=config.engine)
         try:
             slots.start(count)
@@ -135,7 +135,7 @@ def mirror(
         finally:
             slots.stop()
             stop_session(session)
-    return _verdict(progress, config)
+    return _verdict(progress)
 
 
 @contextmanager
@@ -153,11 +153,17 @@ def _leased(config: MirrorConfig, *, lease: bool) -> Iterator[tuple[LedgerDesk, 
         desk.close()
 
 
-def slot_count(engine: EngineConfig, room: int) -> int:
-    """As many slots as asked for, or one for every two cores; never more than Spark can run at
-    once."""
+def slot_count(config: MirrorConfig, room: int) -> int:
+    """As many slots as asked for, or one for every two cores; never more than Spark can run.
+
+    `tasks.max` bounds a flow; where every flow has one, their sum bounds the run.
+    """
+    engine = config.engine
     cores = max(1, round(room * engine.slot_cpus))
-    return min(room, engine.slots or max(1, cores // _CORES_PER_SLOT))
+    wanted = engine.slots or max(1, cores // _CORES_PER_SLOT)
+    bounds = [flow.tasks_max for flow in config.flows if flow.tasks_max is not None]
+    most = sum(bounds) if bounds and len(bounds) == len(config.flows) else room
+    return min(room, wanted, most)
 
 
 def _follow(
@@ -185,7 +191,7 @@ def _follow(
         time.sleep(_TICK_S)
 
 
-def _verdict(progress: Mapping[LaneId, LaneProgress], config: MirrorConfig) -> int:
+def _verdict(progress: Mapping[LaneId, LaneProgress]) -> int:
     stalled = [at for at in progress.values() if isinstance(at.state, Stalled)]
     for at in stalled:
         if isinstance(at.state, Stalled):

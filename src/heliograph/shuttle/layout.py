@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from heliograph.errors import CorruptBatch
+from heliograph.ledger.positions import sequence_of
 from heliograph.ledger.runs import Run
 from heliograph.wire.batch import (
     LENGTH_END,
     MAGIC_AT,
-    SEQUENCES,
     BatchHeader,
     parse_header,
     restamp,
@@ -282,7 +282,7 @@ class _Writer:
             view,
             producer_id=stamp.producer_id,
             producer_epoch=stamp.producer_epoch,
-            sequence=cursor.position % SEQUENCES,
+            sequence=sequence_of(cursor.position),
         )
         self._layout.batches.append(
             Outgoing(cursor.position, record_count, view, *source, max_timestamp_ms)

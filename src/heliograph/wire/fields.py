@@ -8,9 +8,7 @@ from typing import Any, Final
 
 from heliograph.errors import WireError
 
-_INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_INT64: Final = struct.Struct(">q")
 
 
 class Fields:
@@ -31,14 +29,8 @@ class Fields:
             )
         return layout.unpack_from(self.buffer, at)
 
-    def int16(self) -> int:
-        return int(self.unpack(_INT16)[0])
-
     def int32(self) -> int:
         return int(self.unpack(_INT32)[0])
-
-    def int64(self) -> int:
-        return int(self.unpack(_INT64)[0])
 
     def uvarint(self) -> int:
         buffer, at = self.buffer, self.at
