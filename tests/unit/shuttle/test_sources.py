@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from heliograph.broker.cluster import EARLIEST
 from heliograph.model import (
     ClusterAlias,
     FlowId,
     Lane,
     LaneId,
+    OffsetRange,
     StallReason,
     TopicId,
     TopicName,
@@ -21,9 +23,10 @@ from heliograph.model import (
 from heliograph.shuttle import sources
 from heliograph.shuttle.flow import FetchLimits, Flow
 from heliograph.shuttle.lane import CarriedLane
-from heliograph.shuttle.layout import Stamp
+from heliograph.shuttle.layout import Layout, Stamp
 from heliograph.shuttle.sources import SourceSide
 from heliograph.wire.fetch import FetchedPartition
+from tests.kit.batches import Record, batch_of
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 
@@ -35,9 +38,29 @@ class Recorded:
         self.stalls: list[tuple[StallReason, str, float | None]] = []
 
     def stall(
-        self, lane: CarriedLane, reason: StallReason, detail: str, *, retry_s: float | None
+        self,
+        lane: CarriedLane,
+        reason: StallReason,
+        detail: str,
+        *,
+        retry_s: float | None,
+        lost: OffsetRange | None = None,
     ) -> None:
         self.stalls.append((reason, detail, retry_s))
+
+    def kept(self, more_bytes: int) -> None:
+        """Nothing is bounded here."""
+
+
+class Swallowed:
+    """Stands in for the target side; what reaches it would have been forwarded."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+    def take(self, lane: CarriedLane, layout: Layout) -> int:
+        self.batches += len(layout.batches)
+        return 0
 
 
 def test_a_bug_met_while_laying_out_stalls_the_lane_and_not_the_slot(
@@ -58,6 +81,63 @@ def test_a_bug_met_while_laying_out_stalls_the_lane_and_not_the_slot(
         (StallReason.BUG, "ZeroDivisionError: a bug of ours")
     ]
     assert fates.stalls[0][2] is not None
+
+
+def answer(records: bytes, *, diverging_end_offset: int = -1) -> FetchedPartition:
+    view = memoryview(bytearray(records))
+    return FetchedPartition((b"", 0), 0, 9, 9, 0, (), diverging_end_offset, view)
+
+
+def test_a_batch_that_is_corrupt_twice_stalls_its_lane_and_is_never_forwarded() -> None:
+    bad = bytearray(batch_of(Record(offset=0), base_offset=0))
+    bad[-1] ^= 1
+    fates, target, lane = Recorded(), Swallowed(), carried_lane()
+    side = SourceSide(fates, target, asyncio.Event())  # type: ignore[arg-type]
+
+    side._fetched(lane, answer(bytes(bad)))
+    stalls_after_once = list(fates.stalls)
+    side._fetched(lane, answer(bytes(bad)))
+
+    assert stalls_after_once == []
+    assert [reason for reason, _, _ in fates.stalls] == [StallReason.CORRUPT_BATCH]
+    assert "offset 0" in fates.stalls[0][1]
+    assert target.batches == 0
+
+
+def test_a_log_that_parts_from_what_was_mirrored_stalls_until_somebody_decides() -> None:
+    fates, target, lane = Recorded(), Swallowed(), carried_lane()
+    side = SourceSide(fates, target, asyncio.Event())  # type: ignore[arg-type]
+
+    side._fetched(lane, answer(b"", diverging_end_offset=4))
+
+    assert [(reason, retry_s) for reason, _, retry_s in fates.stalls] == [
+        (StallReason.LOG_TRUNCATED, None)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [(3, StallReason.RETENTION_OVERRUN), (30, StallReason.LOG_TRUNCATED)],
+)
+def test_an_offset_out_of_range_is_told_apart_as_deleted_or_cut_off(
+    wanted: int, reason: StallReason
+) -> None:
+    class Source:
+        """A log from 10 to 20; a broker cannot be made to lose its end in a test."""
+
+        async def list_offsets(
+            self, partitions: list[TopicPartition], at: int
+        ) -> dict[TopicPartition, int]:
+            return dict.fromkeys(partitions, 10 if at == EARLIEST else 20)
+
+    fates, lane = Recorded(), carried_lane()
+    lane.flow.source = Source()  # type: ignore[assignment]
+    lane.cursor.next_offset = wanted
+    side = SourceSide(fates, Swallowed(), asyncio.Event())  # type: ignore[arg-type]
+
+    asyncio.run(side._out_of_range(lane))
+
+    assert [(found, retry_s) for found, _, retry_s in fates.stalls] == [(reason, None)]
 
 
 def carried_lane() -> CarriedLane:
