@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.kit.clusters import clusters, pair, topic
+from tests.kit.java import java
 
-__all__ = ["clusters", "pair", "topic"]
+__all__ = ["clusters", "java", "pair", "topic"]

@@ -2,12 +2,15 @@
 
 MirrorError
 ├── ConfigError            the operator must change something
+├── PluginFailed           a policy or filter of the operator's own raised, or answered nonsense
 ├── WireError              bytes that break the protocol
 │   └── CorruptBatch       fails its CRC or contradicts its lengths              retriable
 ├── BrokerError            a broker answered with an error, or did not answer
 │   ├── BrokerUnreachable  no connection, no answer in time                      retriable
 │   ├── LeaderMoved        refresh metadata first                                retriable
 │   ├── NotAuthorised      the operator must change something
+│   ├── AuthorizerOff      the cluster keeps no ACLs
+│   ├── GroupActive        only the group's own members may commit at the moment
 │   └── OffsetGone         the source deleted what was next; data is lost
 ├── LinkError              driver and slot disagree, or do not know each other
 ├── LocalClusterError      a cluster on this machine did not start
@@ -36,6 +39,10 @@ class ConfigError(MirrorError):
         count = len(self.problems)
         head = f"{self.source}: {count} problem{'' if count == 1 else 's'}"
         return "\n".join([head, *(f"  {problem}" for problem in self.problems)])
+
+
+class PluginFailed(MirrorError):
+    """A policy or filter of the operator's own raised, or answered nonsense."""
 
 
 class WireError(MirrorError):
@@ -69,6 +76,14 @@ class LeaderMoved(BrokerError):
 
 class NotAuthorised(BrokerError):
     """Credentials refused or a permission missing."""
+
+
+class GroupActive(BrokerError):
+    """A group has members, so the broker takes offsets from nobody else."""
+
+
+class AuthorizerOff(BrokerError):
+    """The cluster keeps no ACLs; nothing is wrong, and there is nothing to follow."""
 
 
 class OffsetGone(BrokerError):

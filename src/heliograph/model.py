@@ -92,6 +92,8 @@ class Lane:
     id: LaneId
     target: TopicPartition
     source_topic_id: TopicId | None
+    target_topic_id: TopicId | None = None
+    """As the driver last saw it; another one than before makes the slot look for its place."""
     start_at: StartAt = StartAt.EARLIEST
     offsets: Offsets = Offsets.MAPPED
     on_existing: OnExisting = OnExisting.APPEND
@@ -158,8 +160,7 @@ LATENCY_BUCKETS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneProgress:
-    """How far a lane has come, as its slot last saw it. Counters run since the slot took the lane.
-    How far a lane has come, as its slot last saw it. Counters run since the slot took the lane."""
+    """How far a lane has come, as its slot saw it. Counters run since the slot took the lane."""
 
     lane: LaneId
     state: LaneState

@@ -60,6 +60,7 @@ async def _go_back_during_a_fetch(source: LocalCluster, name: TopicName) -> list
     stream = FetchStream(
         cluster,
         0,
+        target=lane.spec.id.flow.target,
         read_committed=True,
         limits=lane.flow.limits,
         on_fetched=fetched,

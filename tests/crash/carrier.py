@@ -1,4 +1,4 @@
-"""A slot without Spark that kills or stops itself at a named step; run as a child by `scene`.
+"""A slot without Spark that kills or stops itself at a named step; run by `children`.
 
 Everything but the signal is the real shuttle. Fetches, fillers and head intervals are small, so
 that a few hundred records pass every step many times.
@@ -51,8 +51,9 @@ _POLL_S: Final = 0.02
 Strike = Callable[[], None]
 
 
-def main() -> None:
-    order = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+def carry_out(path: Path) -> None:
+    """Ends this process; what it wraps stays wrapped."""
+    order = json.loads(path.read_text(encoding="utf-8"))
     _small_fetches(order["fetch_bytes"])
     _wrap(seed_module, "FILLER_RECORDS", lambda _: FILLER_RECORDS)
     _wrap(shuttle_module, "HEAD_INTERVAL_S", lambda _: HEAD_INTERVAL_S)
@@ -274,7 +275,3 @@ STEPS: Final[dict[str, Callable[[Strike], None]]] = {
     "seeded, not cleared": _seeded_not_cleared,
     "cleared, not born": _cleared_not_born,
 }
-
-
-if __name__ == "__main__":
-    main()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,11 +19,11 @@ from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, FlowId
 from heliograph.services.desk import LedgerDesk
 from tests.crash.carrier import FETCH_BYTES
+from tests.crash.children import Child
 from tests.kit.crash import assert_exact
 from tests.kit.records import NewRec, Transaction, produce, produce_transactions
 from tests.kit.topics import create_topic, wait_until
 
-REPOSITORY: Final = Path(__file__).parents[2]
 PARTITIONS: Final = 2
 _CHILD_S_MAX: Final = 90.0
 
@@ -40,7 +38,7 @@ class Scene:
     topic: str
     target_topic: str
     folder: Path
-    children: list[subprocess.Popen[bytes]]
+    children: list[Child]
     written: int = 0
 
     @property
@@ -71,7 +69,7 @@ class Scene:
         number: signal.Signals = signal.SIGKILL,
         offsets: str = "mapped",
         fetch_bytes: int = FETCH_BYTES,
-    ) -> subprocess.Popen[bytes]:
+    ) -> Child:
         """A child that carries until caught up, or until it has passed `step` `after` times."""
         order = {
             "source": self.flow.source,
@@ -87,9 +85,7 @@ class Scene:
         }
         path = self.folder / f"order-{len(self.children)}.json"
         path.write_text(json.dumps(order), encoding="utf-8")
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.carrier", str(path)], cwd=REPOSITORY
-        )
+        child = Child(path)
         self.children.append(child)
         return child
 
@@ -106,9 +102,7 @@ class Scene:
             code = self.start(step, after=1, offsets=offsets).wait(_CHILD_S_MAX)
         assert code == -signal.SIGKILL, f"the child ended with {code} and never came to: {step}"
 
-    def start_and_stop_at(
-        self, step: str, *, after: int = 1, offsets: str = "mapped"
-    ) -> subprocess.Popen[bytes]:
+    def start_and_stop_at(self, step: str, *, after: int = 1, offsets: str = "mapped") -> Child:
         """A child that has stopped itself at `step` and waits for SIGCONT."""
         child = self.start(step, after=after, number=signal.SIGSTOP, offsets=offsets)
         wait_until(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.local.cluster import LocalCluster
+from tests.crash.children import Child
 from tests.crash.scene import PARTITIONS, Scene, open_scene
 from tests.kit.clusters import TopicNames
 from tests.kit.crash import delete_before
@@ -35,7 +36,7 @@ STEPS_OF_A_SEEDING_ZOMBIE = (
 )
 
 
-def wake(child: subprocess.Popen[bytes]) -> None:
+def wake(child: Child) -> None:
     """Let a stopped child go on, and end in its own time."""
     os.kill(child.pid, signal.SIGCONT)
     assert child.wait(CHILD_S_MAX) == 0

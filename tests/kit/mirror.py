@@ -41,8 +41,22 @@ _BEING_CREATED: Final = frozenset(
 Settings = Mapping[str, str]
 
 
+RECORDS_ONLY: Final[Settings] = {
+    "emit.heartbeats.enabled": "false",
+    "emit.checkpoints.enabled": "false",
+    "emit.offset-syncs.enabled": "false",
+    "sync.topic.configs.enabled": "false",
+    "sync.topic.acls.enabled": "false",
+}
+"""Nothing but topics and records, so that a test sees only what it made itself."""
+
+
 def write_config(
-    path: Path, clusters: Mapping[str, LocalCluster | str], flows: Mapping[str, Settings]
+    path: Path,
+    clusters: Mapping[str, LocalCluster | str],
+    flows: Mapping[str, Settings],
+    *,
+    top: Settings = RECORDS_ONLY,
 ) -> Path:
     """An `mm2.properties`; a cluster is one of ours or its bootstrap servers, a flow is `a->b`.
 
@@ -52,6 +66,7 @@ def write_config(
         f"clusters = {', '.join(clusters)}",
         "replication.factor = 1",
         "refresh.topics.interval.seconds = 1",
+        *(f"{name} = {value}" for name, value in top.items()),
     ]
     for alias, cluster in clusters.items():
         if isinstance(cluster, str):

@@ -10,8 +10,10 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.errors import WireError
 from heliograph.ledger.entries import (
+    AclEntry,
     Entry,
     FlowEntry,
     HeadEntry,
@@ -257,7 +259,29 @@ LOSS_ENTRIES = st.builds(
     reason=st.sampled_from(StallReason),
     at_ms=INT64,
 )
-ENTRIES = FLOW_ENTRIES | LEASE_ENTRIES | START_ENTRIES | HEAD_ENTRIES | RUNS_ENTRIES | LOSS_ENTRIES
+ACL_TEXTS = st.text(min_size=1, max_size=60)
+ACL_ENTRIES = st.builds(
+    AclEntry,
+    binding=st.builds(
+        AclBinding,
+        name=ACL_TEXTS,
+        pattern=st.sampled_from(AclPattern),
+        principal=ACL_TEXTS,
+        host=ACL_TEXTS,
+        operation=st.sampled_from(AclOperation),
+        permission=st.sampled_from(AclPermission),
+    ),
+    at_ms=INT64,
+)
+ENTRIES = (
+    FLOW_ENTRIES
+    | LEASE_ENTRIES
+    | START_ENTRIES
+    | HEAD_ENTRIES
+    | RUNS_ENTRIES
+    | LOSS_ENTRIES
+    | ACL_ENTRIES
+)
 
 
 @UNHURRIED

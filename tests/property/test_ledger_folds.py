@@ -10,8 +10,11 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.ledger.ahead import Ahead
 from heliograph.ledger.entries import (
+    AclEntry,
+    AclKey,
     Entry,
     FlowEntry,
     LeaseEntry,
@@ -32,6 +35,13 @@ AUTHORS = st.uuids().map(lambda author: author.hex)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
     """Write tombstones for all of the lane's keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoke:
+    """Write a tombstone for one ACL."""
+
+    binding: AclBinding
 
 
 TOPIC = TopicName("orders")
@@ -82,14 +92,33 @@ SMALL_LOSSES = st.builds(
     reason=st.just(StallReason.RETENTION_OVERRUN),
     at_ms=st.just(0),
 )
-STEPS = SMALL_STARTS | SMALL_RUNS | SMALL_RUNS | SMALL_FLOWS | SMALL_LOSSES | st.builds(Forget)
+BINDINGS = st.builds(
+    AclBinding,
+    name=st.just("A.orders"),
+    pattern=st.just(AclPattern.LITERAL),
+    principal=st.sampled_from(["User:alice", "User:bob"]),
+    host=st.just("*"),
+    operation=st.sampled_from([AclOperation.READ, AclOperation.ALTER]),
+    permission=st.just(AclPermission.ALLOW),
+)
+SMALL_ACLS = st.builds(AclEntry, binding=BINDINGS, at_ms=st.just(0))
+STEPS = (
+    SMALL_STARTS
+    | SMALL_RUNS
+    | SMALL_RUNS
+    | SMALL_FLOWS
+    | SMALL_LOSSES
+    | SMALL_ACLS
+    | st.builds(Revoke, binding=BINDINGS)
+    | st.builds(Forget)
+)
 Log = list[tuple[bytes, bytes | None]]
 
 
 @settings(UNHURRIED, max_examples=150)
 @given(steps=st.lists(STEPS, max_size=25), random=st.randoms(use_true_random=False))
 def test_what_compaction_leaves_of_a_log_replays_to_the_same_view(
-    steps: list[Entry | Forget], random: Random
+    steps: list[Entry | Forget | Revoke], random: Random
 ) -> None:
     log: Log = []
     view = LedgerView()
@@ -97,6 +126,8 @@ def test_what_compaction_leaves_of_a_log_replays_to_the_same_view(
         if isinstance(step, Forget):
             keys = view.lane_keys(TOPIC, 0)
             records: Log = [(encode_key(key), None) for key in keys]
+        elif isinstance(step, Revoke):
+            records = [(encode_key(AclKey(binding=step.binding)), None)]
         else:
             records = [encode(step)]
         for key, value in records:
@@ -131,8 +162,8 @@ def replayed(log: Log) -> LedgerView:
 def seen(view: LedgerView) -> tuple[object, ...]:
     lane = view.lane(TOPIC, 0)
     if lane is None:
-        return (view.flow, None)
-    return (view.flow, lane.starts, list(lane.runs), lane.losses, lane.head)
+        return (view.flow, view.acls, None)
+    return (view.flow, view.acls, lane.starts, list(lane.runs), lane.losses, lane.head)
 
 
 Layout = tuple[int, ...]

@@ -22,8 +22,10 @@ from heliograph.bench.rows import (
     CopyRow,
     LatencyRow,
     System,
+    TranslationRow,
 )
 from heliograph.bench.suite import RowResult, Run
+from heliograph.bench.translation import TranslationRun
 
 Medians = Mapping[System, float]
 
@@ -61,6 +63,8 @@ def verdicts(result: RowResult) -> list[Verdict]:
         return _copy_verdicts(result, result.row)
     if isinstance(result.row, LatencyRow):
         return _latency_verdicts(result)
+    if isinstance(result.row, TranslationRow):
+        return _translation_verdicts(result)
     worst = _medians(result.runs, lambda r: r.lag_s_max if isinstance(r, PartitionsRun) else None)
     if System.HELIOGRAPH not in worst:
         return []
@@ -140,6 +144,26 @@ def _latency_verdicts(result: RowResult) -> list[Verdict]:
     return [
         *_share_verdicts(f"{result.row.name}: p50", p50, LATENCY_P50_GOAL_FACTOR),
         *_share_verdicts(f"{result.row.name}: p99", p99, LATENCY_P99_GOAL_FACTOR),
+    ]
+
+
+def _translation_verdicts(result: RowResult) -> list[Verdict]:
+    own = [
+        run
+        for run in result.runs
+        if isinstance(run, TranslationRun) and run.system is System.HELIOGRAPH
+    ]
+    if not own:
+        return []
+    again = max(abs(count) for run in own for found in run.read_again.values() for count in found)
+    without = sum(sum(run.without_place.values()) for run in own)
+    return [
+        Verdict(
+            measure=f"{result.row.name}: records read again",
+            goal="0 in every row",
+            got=f"{again}, {without} partitions without a place",
+            reached=again == 0 and without == 0,
+        )
     ]
 
 

@@ -77,7 +77,24 @@ class PartitionsRow:
     systems: tuple[System, ...] = (System.HELIOGRAPH, System.MM2_DEFAULT)
 
 
-Row = CopyRow | LatencyRow | PartitionsRow
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslationRow:
+    """Groups that lag by so many records fail over: what do they read again?"""
+
+    name: str
+    records: int = 800_000
+    record_bytes: int = 100
+    batch_bytes: int = 16_384
+    partitions: int = 4
+    parts: int = 20
+    """Mirrored one after the other, as records of a live topic are."""
+    lags: tuple[int, ...] = (0, 1_000, 10_000, 100_000)
+    settle_s: float = 75.0
+    """More than the minute within which MirrorMaker 2 writes its last offset syncs."""
+    systems: tuple[System, ...] = (System.HELIOGRAPH, System.MM2_DEFAULT)
+
+
+Row = CopyRow | LatencyRow | PartitionsRow | TranslationRow
 
 _H, _D, _T, _F = System.HELIOGRAPH, System.MM2_DEFAULT, System.MM2_TUNED, System.FLOOR
 
@@ -121,6 +138,7 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     LatencyRow(name="latency"),
     PartitionsRow(name="partitions_1000"),
+    TranslationRow(name="translation"),
 )
 
 QUICK_ROW: Final = "plain_16k"
@@ -152,6 +170,14 @@ class Scale:
                 row,
                 warmup_s=max(1.0, row.warmup_s * self.factor),
                 seconds=max(3.0, row.seconds * self.factor),
+            )
+        if isinstance(row, TranslationRow):
+            records = max(_RECORDS_MIN, int(row.records * self.factor))
+            whole = row.partitions * row.parts
+            return replace(
+                row,
+                records=max(whole, records - records % whole),
+                settle_s=max(5.0, row.settle_s * self.factor),
             )
         return replace(
             row,

@@ -13,9 +13,18 @@ from heliograph.bench.floor import floor_rate
 from heliograph.bench.latency import LatencyRun, run_latency
 from heliograph.bench.partitions import PartitionsRun, run_partitions
 from heliograph.bench.raw import RawConnection
-from heliograph.bench.rows import CopyRow, LatencyRow, PartitionsRow, Row, System, run_order
+from heliograph.bench.rows import (
+    CopyRow,
+    LatencyRow,
+    PartitionsRow,
+    Row,
+    System,
+    TranslationRow,
+    run_order,
+)
 from heliograph.bench.stage import Stage, open_stage
 from heliograph.bench.systems import mirror_maker_jars
+from heliograph.bench.translation import TranslationRun, run_translation
 from heliograph.clock import monotonic_s
 from heliograph.errors import BenchError, MirrorError
 
@@ -23,7 +32,7 @@ _WARM_UP_LAPS: Final = 2
 
 ROUNDS: Final = 3
 
-Run = CopyRun | LatencyRun | PartitionsRun
+Run = CopyRun | LatencyRun | PartitionsRun | TranslationRun
 Say = Callable[[str], None]
 
 
@@ -130,6 +139,8 @@ def _run_one(
             return run_latency(stage, row, system, round_index, heliograph_keys)
         case PartitionsRow():
             return run_partitions(stage, row, system, round_index, heliograph_keys)
+        case TranslationRow():
+            return run_translation(stage, row, system, round_index, heliograph_keys)
         case _:
             assert_never(row)
 
@@ -147,5 +158,9 @@ def one_line(run: Run) -> str:
                 f"{run.idle_rss_bytes / 1e6:,.0f} MB; lag at most {run.lag_s_max:.2f} s at "
                 f"{run.busy_bytes_per_s / 1e6:.0f} MB/s"
             )
+        case TranslationRun():
+            worst = {lag: max(found, default=-1) for lag, found in run.read_again.items()}
+            told = ", ".join(f"{lag:,}: {count:,}" for lag, count in worst.items())
+            return f"{run.system.value} records read again by lag, worst partition: {told}"
         case _:
             assert_never(run)

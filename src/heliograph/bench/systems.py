@@ -89,12 +89,19 @@ class Launch:
 
 
 def prepare(
-    system: System, route: Route, folder: Path, heliograph_keys: Mapping[str, str]
+    system: System,
+    route: Route,
+    folder: Path,
+    heliograph_keys: Mapping[str, str],
+    row_keys: Mapping[str, str] | None = None,
 ) -> Launch:
-    """Write the system's properties into `folder` and say how to start it."""
+    """Write the system's properties into `folder` and say how to start it.
+
+    `row_keys` are for every system and win over the common ones.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "mm2.properties"
-    path.write_text(properties_text(system, route, heliograph_keys))
+    path.write_text(properties_text(system, route, heliograph_keys, row_keys or {}))
     if system is System.HELIOGRAPH:
         return Launch(system=system, argv=(sys.executable, "-m", "heliograph", "run", str(path)))
     if system is System.FLOOR:
@@ -105,7 +112,12 @@ def prepare(
     return Launch(system=system, argv=argv)
 
 
-def properties_text(system: System, route: Route, heliograph_keys: Mapping[str, str]) -> str:
+def properties_text(
+    system: System,
+    route: Route,
+    heliograph_keys: Mapping[str, str],
+    row_keys: Mapping[str, str],
+) -> str:
     source, target = route.source_alias, route.target_alias
     keys = {
         "clusters": f"{source}, {target}",
@@ -115,6 +127,7 @@ def properties_text(system: System, route: Route, heliograph_keys: Mapping[str, 
         f"{target}->{source}.enabled": "false",
         f"{source}->{target}.topics": route.topic,
         **_COMMON,
+        **row_keys,
     }
     if system is System.MM2_TUNED:
         for key, value in MM2_TUNING.items():

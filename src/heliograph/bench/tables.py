@@ -12,8 +12,9 @@ from heliograph.bench.copying import CopyRun
 from heliograph.bench.latency import LatencyRun
 from heliograph.bench.partitions import PartitionsRun
 from heliograph.bench.report import cpu_per_gb, rates, startups, verdicts
-from heliograph.bench.rows import CopyRow, LatencyRow, PartitionsRow, System
+from heliograph.bench.rows import CopyRow, LatencyRow, PartitionsRow, System, TranslationRow
 from heliograph.bench.suite import RowResult
+from heliograph.bench.translation import TranslationRun
 
 _COLUMNS: Final = (System.HELIOGRAPH, System.MM2_DEFAULT, System.MM2_TUNED, System.FLOOR)
 
@@ -31,6 +32,8 @@ def result_tables(results: Sequence[RowResult]) -> Iterator[Table]:
             yield _latency_table(result)
         elif isinstance(result.row, PartitionsRow):
             yield _partitions_table(result)
+        elif isinstance(result.row, TranslationRow):
+            yield _translation_table(result)
     yield _verdict_table(results)
     if any(result.failures for result in results):
         yield _failure_table(results)
@@ -95,6 +98,23 @@ def _partitions_table(result: RowResult) -> Table:
                 f"{run.lag_s_max:.2f}",
                 f"{run.lag_s_p99:.2f}",
             )
+    return table
+
+
+def _translation_table(result: RowResult) -> Table:
+    """Of all rounds: the mean over partitions and the worst one."""
+    table = Table(title=f"{result.row.name}, records read again", title_justify="left")
+    for name in ("system", "lag", "mean", "worst", "partitions without a place"):
+        table.add_column(name, justify="left" if name == "system" else "right")
+    runs = [run for run in result.runs if isinstance(run, TranslationRun)]
+    for system in result.row.systems:
+        own = [run for run in runs if run.system is system]
+        for lag in own[0].read_again if own else ():
+            again = [count for run in own for count in run.read_again[lag]]
+            mean = f"{sum(again) / len(again):,.0f}" if again else ""
+            worst = f"{max(again):,}" if again else ""
+            without = sum(run.without_place[lag] for run in own)
+            table.add_row(system.value, f"{lag:,}", mean, worst, str(without))
     return table
 
 

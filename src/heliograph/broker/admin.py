@@ -17,6 +17,8 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     ConfigSource,
     NewPartitions,
@@ -32,6 +34,7 @@ from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised
 from heliograph.model import TopicId, TopicName, TopicPartition
 from heliograph.plan.provisioning import PartitionsToGrow, TopicToCreate
+from heliograph.plan.topic_configs import TopicConfigChanges
 from heliograph.plan.view import (
     TOPIC_DEFAULT_NAMES,
     ClusterView,
@@ -111,6 +114,10 @@ class ClusterAdmin:
             broker_count=len(metadata.brokers),
             topics=self.describe_topics(names),
         )
+
+    def topic_names(self) -> frozenset[TopicName]:
+        """Every topic, internal ones too; brokers hide those we may not describe."""
+        return frozenset(TopicName(name) for name in self._metadata().topics)
 
     def describe_topics(self, names: Iterable[TopicName]) -> Mapping[TopicName, TopicView]:
         """Partitions, leaders and ids; topics that are not there are left out."""
@@ -220,6 +227,27 @@ class ClusterAdmin:
             # what the loser of a race between two drivers hears.
             already = (KafkaError.INVALID_PARTITIONS,)
             outcomes |= self._outcomes(answers, "ALTER", already)
+        return outcomes
+
+    def alter_topic_configs(
+        self, topics: Sequence[TopicConfigChanges]
+    ) -> Mapping[TopicName, Outcome]:
+        """Change what is named and nothing else; a topic gets all of its changes or none."""
+        outcomes: dict[TopicName, Outcome] = {}
+        for some in _in_chunks(topics, _CONFIGS_PER_REQUEST_MAX):
+            answers = self._ask(
+                self._client.incremental_alter_configs, [_config_order(topic) for topic in some]
+            )
+            by_name = {resource.name: answer for resource, answer in answers.items()}
+            outcomes |= self._outcomes(by_name, "ALTER_CONFIGS", ())
+        return outcomes
+
+    def delete_topics(self, names: Iterable[TopicName]) -> Mapping[TopicName, Outcome]:
+        """Delete each, with all it holds; one that is not there is `ALREADY`."""
+        outcomes: dict[TopicName, Outcome] = {}
+        for some in _in_chunks(names, _TOPICS_PER_REQUEST_MAX):
+            answers = self._ask(self._client.delete_topics, some, operation_timeout=self._timeout_s)
+            outcomes |= self._outcomes(answers, "DELETE", _GONE)
         return outcomes
 
     def ensure_compacted_topic(
@@ -357,6 +385,20 @@ class ClusterAdmin:
             raise BrokerUnreachable(
                 f"cluster {self.alias}: no answer within {self._timeout_s:g} s"
             ) from exc
+
+
+def _config_order(topic: TopicConfigChanges) -> ConfigResource:
+    entries = [
+        ConfigEntry(
+            change.name,
+            "" if change.value is None else change.value,
+            incremental_operation=AlterConfigOpType.DELETE
+            if change.value is None
+            else AlterConfigOpType.SET,
+        )
+        for change in topic.changes
+    ]
+    return ConfigResource(ResourceType.TOPIC, topic.topic, incremental_configs=entries)
 
 
 def _topic_view(topic: Any) -> TopicView:

@@ -31,6 +31,7 @@ _NO_ANSWER: Final = frozenset(
         KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
         KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._RESOLVE,
         KafkaError._SSL,

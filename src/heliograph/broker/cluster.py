@@ -24,7 +24,7 @@ from kio.schema.metadata.v12 import response as metadata_response
 
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Connection, open_connection
-from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
+from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised
 from heliograph.model import ClusterAlias, TopicId, TopicName, TopicPartition
 
 EARLIEST: Final = -2
@@ -51,13 +51,21 @@ class Cluster:
     connection."""
 
     def __init__(
-        self, alias: ClusterAlias, bootstrap: Iterable[str], settings: dict[str, Any]
+        self,
+        alias: ClusterAlias,
+        bootstrap: Iterable[str],
+        settings: dict[str, Any],
+        *,
+        needs: str = "DESCRIBE",
     ) -> None:
         self.alias = alias
+        self._needs = needs
+        """What is done to topics here: a broker that hides one says only that it is hidden."""
         self._bootstrap = tuple(bootstrap)
         self._settings = settings
         self._brokers: dict[int, tuple[str, int]] = {}
         self._topics: dict[TopicName, Topic] = {}
+        self._hidden: dict[TopicName, BrokerError] = {}
         self._connections: dict[tuple[int, str], Connection] = {}
         self._locks: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -67,6 +75,11 @@ class Cluster:
 
     def topic(self, name: TopicName) -> Topic | None:
         return self._topics.get(name)
+
+    def leaderless(self, partition: TopicPartition) -> BrokerError:
+        """Why no leader is known: a broker hides the topic from us, or there is none now."""
+        gone = LeaderMoved(f"cluster {self.alias}: {partition} has no leader now")
+        return self._hidden.get(partition.topic, gone)
 
     async def refresh(self, names: Iterable[TopicName]) -> None:
         """Learn leaders and topic ids anew; a topic that is gone is forgotten."""
@@ -83,8 +96,12 @@ class Cluster:
         self._brokers = {int(b.node_id): (b.host, int(b.port)) for b in answer.brokers}
         for name in wanted:
             self._topics.pop(name, None)
+            self._hidden.pop(name, None)
         for row in answer.topics:
-            if row.error_code != NONE or row.name is None:
+            if row.name is None:
+                continue
+            if row.error_code != NONE:
+                self._note_hidden(TopicName(row.name), int(row.error_code))
                 continue
             self._topics[TopicName(row.name)] = Topic(
                 id=TopicId(str(row.topic_id)),
@@ -97,6 +114,13 @@ class Cluster:
                 },
                 partition_count=len(row.partitions),
             )
+
+    def _note_hidden(self, name: TopicName, code: int) -> None:
+        error = broker_error(
+            f"cluster {self.alias}", code, permission=f"{self._needs} on topic {name}"
+        )
+        if isinstance(error, NotAuthorised):
+            self._hidden[name] = error
 
     async def connection(self, broker: int, purpose: str) -> Connection:
         """The connection to `broker` kept for `purpose`, opened when needed."""
@@ -138,7 +162,11 @@ class Cluster:
             )
 
         return await self._ask_leaders(
-            partitions, message, offsets_response.ListOffsetsResponse, lambda row: int(row.offset)
+            partitions,
+            message,
+            offsets_response.ListOffsetsResponse,
+            lambda row: int(row.offset),
+            "DESCRIBE",
         )
 
     async def last_sequences(
@@ -162,7 +190,7 @@ class Cluster:
             return int(found[0]) if found else -1
 
         return await self._ask_leaders(
-            partitions, message, producers_response.DescribeProducersResponse, sequence
+            partitions, message, producers_response.DescribeProducersResponse, sequence, "READ"
         )
 
     async def new_producer_id(self, attempts: int = 50) -> tuple[int, int]:
@@ -175,12 +203,20 @@ class Cluster:
             answer = await self._ask_any(message, init_response.InitProducerIdResponse)
             if answer.error_code == NONE:
                 return int(answer.producer_id), int(answer.producer_epoch)
-            error = broker_error(f"cluster {self.alias}: producer id", int(answer.error_code))
+            error = broker_error(
+                f"cluster {self.alias}: producer id",
+                int(answer.error_code),
+                permission="WRITE on a topic, or IDEMPOTENT_WRITE on the cluster",
+            )
             if not error.retriable:
                 raise error
             # A fresh cluster answers COORDINATOR_LOAD_IN_PROGRESS until it has settled.
             await asyncio.sleep(_RETRY_PAUSE_S)
         raise BrokerUnreachable(f"cluster {self.alias}: no producer id after {attempts} tries")
+
+    async def ask_any(self, message: Any, answer_type: type[Any]) -> Any:
+        """One exchange of kio's typed messages with whichever broker answers."""
+        return await self._ask_any(message, answer_type)
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -214,17 +250,20 @@ class Cluster:
         raise BrokerUnreachable(f"cluster {self.alias}: no broker answers: {problems[-1]}")
 
     async def _ask_leaders(
-        self, partitions: Iterable[TopicPartition], message: Any, answer_type: type[Any], value: Any
+        self,
+        partitions: Iterable[TopicPartition],
+        message: Any,
+        answer_type: type[Any],
+        value: Any,
+        operation: str,
     ) -> dict[TopicPartition, int | BrokerError]:
-        """One request to each leader for all of its partitions."""
+        """One request to each leader for all of its partitions; it needs `operation` on each."""
         found: dict[TopicPartition, int | BrokerError] = {}
         by_broker: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         for partition in partitions:
             leader = self.leader(partition)
             if leader is None:
-                found[partition] = LeaderMoved(
-                    f"cluster {self.alias}: {partition} has no leader now"
-                )
+                found[partition] = self.leaderless(partition)
             else:
                 by_broker[leader.broker].append(partition)
 
@@ -243,11 +282,13 @@ class Cluster:
                     partition = TopicPartition(
                         topic=TopicName(topic.name), partition=int(row.partition_index)
                     )
-                    where = f"cluster {self.alias}: {partition}"
-                    found[partition] = (
-                        value(row)
-                        if row.error_code == NONE
-                        else broker_error(where, int(row.error_code))
+                    if row.error_code == NONE:
+                        found[partition] = value(row)
+                        continue
+                    found[partition] = broker_error(
+                        f"cluster {self.alias}: {partition}",
+                        int(row.error_code),
+                        permission=f"{operation} on topic {partition.topic}",
                     )
 
         await asyncio.gather(*(ask(broker, asked) for broker, asked in by_broker.items()))

@@ -25,14 +25,14 @@ _LEADER: Final = frozenset(
         ErrorCode.offset_not_available,
     }
 )
-_AUTHORISATION: Final = frozenset(
+_PERMISSION_MISSING: Final = frozenset(
     {
         ErrorCode.topic_authorization_failed,
         ErrorCode.cluster_authorization_failed,
         ErrorCode.transactional_id_authorization_failed,
-        ErrorCode.sasl_authentication_failed,
     }
 )
+_AUTHORISATION: Final = _PERMISSION_MISSING | {ErrorCode.sasl_authentication_failed}
 # The sequence is not the one this partition expects next: somebody else wrote, or a reply was lost.
 OUT_OF_PLACE: Final = frozenset(
     {
@@ -51,9 +51,16 @@ def code_name(code: int) -> str:
         return f"error {code}"
 
 
-def broker_error(where: str, code: int, message: str | None = None) -> BrokerError:
-    """The exception for a refused request; `where` names cluster and partition."""
+def broker_error(
+    where: str, code: int, message: str | None = None, *, permission: str = ""
+) -> BrokerError:
+    """The exception for a refused request; `where` names cluster and partition.
+
+    `permission` is what the broker asks for before it does what was tried.
+    """
     text = f"{where}: {code_name(code)}" + (f" ({message})" if message else "")
+    if permission and code in _PERMISSION_MISSING:
+        return NotAuthorised(f"{where}: missing permission {permission}")
     if code in _LEADER:
         return LeaderMoved(text)
     if code in _AUTHORISATION:

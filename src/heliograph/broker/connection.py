@@ -12,13 +12,14 @@ import io
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any, Final
 
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
 from kio.serial import entity_reader, entity_writer
 
-from heliograph.errors import BrokerUnreachable, NotAuthorised, WireError
+from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised, WireError
 
 FRAME_BYTES_MAX: Final = 512 * 1024 * 1024
 CLIENT_ID: Final = "heliograph"
@@ -219,6 +220,10 @@ async def open_connection(
     """
     name = f"cluster {cluster}, broker {host}:{port}"
     settings = {"client_id": CLIENT_ID, "request_timeout_ms": int(timeout_s * 1000), **settings}
+    if settings.get("sasl_mechanism") == "GSSAPI" and find_spec("gssapi") is None:
+        raise BrokerError(
+            f"{name}: GSSAPI needs the Python package `gssapi`, which is not installed here"
+        )
     opened = AIOKafkaConnection(host, port, **settings)
     try:
         async with asyncio.timeout(timeout_s):

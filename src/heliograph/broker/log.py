@@ -38,7 +38,7 @@ async def fetch_once(
     leader, topic = cluster.leader(partition), cluster.topic(partition.topic)
     where = f"cluster {cluster.alias}: {partition}"
     if leader is None or topic is None:
-        raise LeaderMoved(f"{where} has no leader now")
+        raise cluster.leaderless(partition)
     connection = await cluster.connection(leader.broker, "read")
     connection.version_of(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
     key = (topic_key(topic.id), partition.partition)
@@ -59,7 +59,8 @@ async def fetch_once(
     if fetched.error_code == _OFFSET_OUT_OF_RANGE:
         raise OffsetGone(str(partition), offset, fetched.log_start_offset)
     if fetched.error_code != NONE:
-        raise broker_error(where, fetched.error_code)
+        permission = f"READ on topic {partition.topic}"
+        raise broker_error(where, fetched.error_code, permission=permission)
     return fetched
 
 

@@ -10,13 +10,17 @@ from rich.console import Console
 
 from heliograph import __version__
 from heliograph.cli.bench import bench
+from heliograph.cli.config import CONFIG_HELP, config
 from heliograph.cli.demo import DEMO_HELP, demo
+from heliograph.cli.groups import GROUPS_HELP, groups
 from heliograph.cli.ledger import LEDGER_HELP, ledger
 from heliograph.cli.local import local_app
 from heliograph.cli.output import EXIT_FAILED, EXIT_USAGE, flowed, remarks
 from heliograph.cli.plan import PLAN_HELP, plan
+from heliograph.cli.reset import RESET_HELP, reset
 from heliograph.cli.run import RUN_HELP, run
 from heliograph.cli.status import STATUS_HELP, status
+from heliograph.cli.topology import TOPOLOGY_HELP, topology
 from heliograph.errors import ConfigError, MirrorError
 
 _BENCH_HELP: Final = """Measure Heliograph, MirrorMaker 2 and the floor, on the same brokers.
@@ -39,10 +43,14 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command(help=flowed(DEMO_HELP))(demo)
+app.command(help=flowed(CONFIG_HELP))(config)
 app.command(help=flowed(PLAN_HELP))(plan)
 app.command(help=flowed(RUN_HELP))(run)
 app.command(help=flowed(STATUS_HELP))(status)
+app.command(help=flowed(GROUPS_HELP))(groups)
+app.command(help=flowed(TOPOLOGY_HELP))(topology)
 app.command(help=flowed(LEDGER_HELP))(ledger)
+app.command(help=flowed(RESET_HELP))(reset)
 app.add_typer(local_app, name="local")
 app.command(help=flowed(_BENCH_HELP))(bench)
 

@@ -121,7 +121,11 @@ def _write_config(path: Path, clusters: Mapping[str, LocalCluster]) -> Path:
         f"{_FLOW}.enabled = true",
         f"{_FLOW}.topics = .*",
         "replication.factor = 1",
+        "checkpoints.topic.replication.factor = 1",
         "refresh.topics.interval.seconds = 5",
+        # The demo counts lanes, and has no MirrorMaker 2 to hand over to.
+        "emit.heartbeats.enabled = false",
+        "emit.offset-syncs.enabled = false",
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

@@ -43,6 +43,8 @@ def start_logging(line: str = "%(asctime)s %(levelname)s %(message)s") -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     # It tells of every connection to the JVM that it closes.
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    # It tells of every connection that it authenticates, and how.
+    logging.getLogger("aiokafka").setLevel(logging.ERROR)
 
 
 class _PresentStderr(logging.StreamHandler[IO[str]]):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from rich.text import Text
 
+from heliograph.acl import AclBinding
 from heliograph.cli.output import EXIT_FAILED, print_json, remarks, results
 from heliograph.cli.tables import new_table
 from heliograph.config.load import load_config
+from heliograph.plan.acls import AclPlan
 from heliograph.plan.provisioning import Weight
 from heliograph.plan.topics import Verdict
 from heliograph.services.outlook import FlowOutlook, foresee
@@ -18,7 +21,8 @@ from heliograph.services.outlook import FlowOutlook, foresee
 PLAN_HELP: Final = """Show what `heliograph run` would do, without doing it.
 
 Which topics would be mirrored and under which names, which would be created or grown, which are
-left out and why, and everything that stands in the way.
+left out and why, which settings and ACLs of the target would change, and everything that stands in
+the way.
 
 Ends with 1 when there are problems.
 
@@ -85,6 +89,8 @@ def _print(outlook: FlowOutlook, *, everything: bool) -> None:
         for name, verdict, why in left_out:
             table.add_row(name, verdict, why)
         console.print(table)
+    _print_configs(outlook)
+    _print_acls(outlook)
     for note in outlook.notes:
         bad = note.weight is Weight.PROBLEM
         line = f"{note.weight.value}: {note.topic}: {note.text}"
@@ -92,6 +98,52 @@ def _print(outlook: FlowOutlook, *, everything: bool) -> None:
     if outlook.problem:
         console.print(Text(f"problem: {outlook.problem}", style="red"), soft_wrap=True)
     console.print()
+
+
+def _print_configs(outlook: FlowOutlook) -> None:
+    if not outlook.configs:
+        return
+    table = new_table(
+        [("settings that change", "left"), ("name", "left"), ("from", "left"), ("to", "left")]
+    )
+    for topic in outlook.configs:
+        for change in topic.changes:
+            after = "the target's default" if change.value is None else change.value
+            table.add_row(topic.topic, change.name, change.before or "", after)
+    results().print(table)
+
+
+def _print_acls(outlook: FlowOutlook) -> None:
+    console = results()
+    if outlook.acls_unseen is not None:
+        label = "note" if outlook.acls_are_off else "problem"
+        line = f"{label}: {outlook.acls_unseen}: ACLs are not followed"
+        style = "" if outlook.acls_are_off else "red"
+        console.print(Text(line, style=style), soft_wrap=True)
+    changes = _acl_changes(outlook.acls)
+    if not changes:
+        return
+    table = new_table(
+        [
+            ("ACLs that change", "left"),
+            ("pattern", "left"),
+            ("to do", "left"),
+            ("principal", "left"),
+            ("host", "left"),
+            ("permission", "left"),
+        ]
+    )
+    for action, acl in changes:
+        allowed = f"{acl.permission} {acl.operation}"
+        table.add_row(acl.name, acl.pattern.lower(), action, acl.principal, acl.host, allowed)
+    console.print(table)
+
+
+def _acl_changes(plan: AclPlan | None) -> list[tuple[str, AclBinding]]:
+    if plan is None:
+        return []
+    created = [("create", acl) for acl in plan.to_create]
+    return [*created, *(("remove", acl) for acl in plan.to_remove)]
 
 
 def _left_out(outlook: FlowOutlook, *, everything: bool) -> list[tuple[str, str, str]]:
@@ -137,6 +189,17 @@ def _document(outlook: FlowOutlook) -> dict[str, Any]:
             {"name": topic.name, "from": topic.partitions_before, "to": topic.partitions}
             for topic in provisioning.to_grow
         ],
+        "configs": [
+            {
+                "topic": topic.topic,
+                "name": change.name,
+                "from": change.before,
+                "to": change.value,
+            }
+            for topic in outlook.configs
+            for change in topic.changes
+        ],
+        "acls": _acls_document(outlook),
         "left_out": [
             {"topic": name, "verdict": verdict, "because": why}
             for name, verdict, why in _left_out(outlook, everything=True)
@@ -145,4 +208,13 @@ def _document(outlook: FlowOutlook) -> dict[str, Any]:
             {"topic": note.topic, "weight": note.weight.value, "text": note.text}
             for note in outlook.notes
         ],
+    }
+
+
+def _acls_document(outlook: FlowOutlook) -> dict[str, Any]:
+    plan = outlook.acls
+    return {
+        "unseen": None if outlook.acls_unseen is None else str(outlook.acls_unseen),
+        "create": [] if plan is None else [asdict(acl) for acl in plan.to_create],
+        "remove": [] if plan is None else [asdict(acl) for acl in plan.to_remove],
     }

@@ -6,25 +6,31 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
 
 import typer
 
+from heliograph.broker.kerberos import require_kerberos
 from heliograph.cli.live import Display, open_display
 from heliograph.cli.output import start_logging
 from heliograph.clock import monotonic_s
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.model import LaneId, LaneProgress, Stalled
+from heliograph.model import FlowId, LaneId, LaneProgress, Stalled
+from heliograph.services.clients import Clients
 from heliograph.services.desk import LedgerDesk
 from heliograph.services.lease import Leases
+from heliograph.services.loops import Loops
 from heliograph.services.steer import Mirror
-from heliograph.shuttle.flow import FetchLimits
+from heliograph.services.upkeep import upkeep_loops
+from heliograph.shuttle.flow import fetch_limits
 from heliograph.spark.session import start_session, stop_session, task_slots
 from heliograph.spark.slots import Slots
+from heliograph.spark.task import make_shuttle
 
 log = logging.getLogger("heliograph")
 
@@ -80,11 +86,9 @@ def run(
 ) -> None:
     start_logging()
     config = load_config(file)
+    require_kerberos(config.clusters.values())
     for note in config.notes:
         log.info("%s", note)
-    for flow in config.flows:
-        # A slot would meet these only later, where nobody reads them.
-        FetchLimits.of(flow.id.source, config.clusters[flow.id.source].consumer)
     if master is not None or slots is not None:
         engine = config.engine
         update = {"master": master or engine.master, "slots": slots or engine.slots}
@@ -112,27 +116,49 @@ def mirror(
     def enough(steered: Mirror, progress: Mapping[LaneId, LaneProgress]) -> bool:
         return done(progress) or (once and steered.finished(progress))
 
-    with _stop_signals() as stop, _leased(config, lease=lease) as (desk, leases):
-        session = start_session(config.engine, say=phase)
+    with (
+        _stop_signals() as stop,
+        _leased(config, lease=lease) as (desk, leases),
+        closing(Clients(config)) as clients,
+    ):
+        leads = _leading(config, leases)
+        session = start_session(
+            config.engine,
+            clusters=config.clusters,
+            secret_variables=config.secret_variables,
+            say=phase,
+        )
         phase("Spark is up")
         count = slot_count(config, task_slots(session, config.engine))
-        slots = Slots(session, clusters=config.clusters, engine=config.engine)
+        slots = Slots(
+            session,
+            clusters=config.clusters,
+            engine=config.engine,
+            carrier=partial(make_shuttle, limits=fetch_limits(config)),
+        )
+        loops = Loops(upkeep_loops(config, clients, desk, slots.progress), leads)
         try:
             slots.start(count)
             if leases is not None:
                 leases.slot_count = count
                 leases.wait_known(_LEASE_WAIT_S)
-            steered = Mirror(config, desk, count, leases.leads if leases else lambda _: True)
+            steered = Mirror(config, desk, clients, count, leads)
             with open_display(live) as display:
                 steered.steer(slots)
                 phase(f"{len(steered.lanes)} lanes handed to {count} slots")
-                progress = _follow(steered, slots, stop, display, enough)
+                loops.start()
+                progress = _follow(steered, slots, loops, stop, display, enough)
+            if once and not stop.wanted:
+                phase("telling what was copied")
+                loops.finish()
+            loops.stop()
             if stop.wanted < 2:
                 phase("draining")
                 slots.drain(_DRAIN_S_MAX)
                 progress = slots.progress() or progress
             phase("settled")
         finally:
+            loops.stop()
             slots.stop()
             stop_session(session)
     return _verdict(progress)
@@ -153,6 +179,15 @@ def _leased(config: MirrorConfig, *, lease: bool) -> Iterator[tuple[LedgerDesk, 
         desk.close()
 
 
+def _leading(config: MirrorConfig, leases: Leases | None) -> Callable[[FlowId], bool]:
+    """Whether a pair is ours to look after; one that mirrors nothing has no lease and is."""
+
+    def leads(flow: FlowId) -> bool:
+        return leases is None or not config.flow(flow).enabled or leases.leads(flow)
+
+    return leads
+
+
 def slot_count(config: MirrorConfig, room: int) -> int:
     """As many slots as asked for, or one for every two cores; never more than Spark can run.
 
@@ -169,6 +204,7 @@ def slot_count(config: MirrorConfig, room: int) -> int:
 def _follow(
     steered: Mirror,
     slots: Slots,
+    loops: Loops,
     stop: StopSignals,
     display: Display,
     enough: Callable[[Mirror, Mapping[LaneId, LaneProgress]], bool],
@@ -177,7 +213,7 @@ def _follow(
     first = True
     while True:
         progress = steered.watch(slots)
-        display.show(progress, slots.health(), steered.problems)
+        display.show(progress, slots.health(), {**loops.problems, **steered.problems})
         if first and any(at.records for at in progress.values()):
             log.info("first records mirrored")
             first = False

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
+from heliograph.config.client_names import LIBRDKAFKA_NAMES
 from heliograph.config.oauth import BearerTokens
 from heliograph.config.schema import ClusterConfig
 from heliograph.config.security import (
@@ -29,59 +30,6 @@ _TLS_VERSIONS: Final = {
     "TLSv1.3": ssl.TLSVersion.TLSv1_3,
 }
 
-# Java name -> librdkafka name. What is in none of these tables has no equal in librdkafka, which
-# refuses names it does not know where Java only warns.
-_COMMON: Final = {
-    "client.dns.lookup": "client.dns.lookup",
-    "client.id": "client.id",
-    "client.rack": "client.rack",
-    "connections.max.idle.ms": "connections.max.idle.ms",
-    "metadata.max.age.ms": "metadata.max.age.ms",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
-    "reconnect.backoff.ms": "reconnect.backoff.ms",
-    "request.timeout.ms": "socket.timeout.ms",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
-}
-_CONSUMER: Final = {
-    "allow.auto.create.topics": "allow.auto.create.topics",
-    "auto.commit.interval.ms": "auto.commit.interval.ms",
-    "auto.offset.reset": "auto.offset.reset",
-    "check.crcs": "check.crcs",
-    "enable.auto.commit": "enable.auto.commit",
-    "fetch.max.bytes": "fetch.max.bytes",
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "fetch.min.bytes": "fetch.min.bytes",
-    "group.id": "group.id",
-    "group.instance.id": "group.instance.id",
-    "heartbeat.interval.ms": "heartbeat.interval.ms",
-    "isolation.level": "isolation.level",
-    "max.partition.fetch.bytes": "max.partition.fetch.bytes",
-    "max.poll.interval.ms": "max.poll.interval.ms",
-    "session.timeout.ms": "session.timeout.ms",
-}
-_PRODUCER: Final = {
-    "acks": "acks",
-    "batch.size": "batch.size",
-    "buffer.memory": "queue.buffering.max.kbytes",
-    "compression.type": "compression.type",
-    "delivery.timeout.ms": "delivery.timeout.ms",
-    "enable.idempotence": "enable.idempotence",
-    "linger.ms": "linger.ms",
-    "max.in.flight.requests.per.connection": "max.in.flight.requests.per.connection",
-    "max.request.size": "message.max.bytes",
-    "retries": "retries",
-    "retry.backoff.max.ms": "retry.backoff.max.ms",
-    "retry.backoff.ms": "retry.backoff.ms",
-    "transaction.timeout.ms": "transaction.timeout.ms",
-    "transactional.id": "transactional.id",
-}
-_BY_ROLE: Final[Mapping[ClientRole, Mapping[str, str]]] = {
-    "admin": _COMMON,
-    "consumer": {**_COMMON, **_CONSUMER},
-    "producer": {**_COMMON, **_PRODUCER},
-}
 _CONVERTED: Final[Mapping[str, Callable[[str], Setting]]] = {
     # Java's -1 leaves the size to the operating system, librdkafka's 0 does.
     "receive.buffer.bytes": lambda value: max(0, int(value)),
@@ -179,7 +127,7 @@ def _without_listeners(servers: tuple[str, ...]) -> list[str]:
 
 
 def _translated(cluster: ClusterConfig, role: ClientRole) -> dict[str, Setting]:
-    names, found = _BY_ROLE[role], dict[str, Setting]()
+    names, found = LIBRDKAFKA_NAMES[role], dict[str, Setting]()
     for java, value in cluster.overrides_of(role).items():
         if java not in names:
             continue

@@ -154,7 +154,10 @@ class _SecurityReader:
             return None
 
     def _sasl(self) -> SaslConfig:
-        mechanism = self._read("sasl.mechanism", choice(get_args(SaslMechanism)), "GSSAPI")
+        given = "sasl.mechanism" in self.settings
+        mechanism = self._read("sasl.mechanism", _mechanism, None if given else "GSSAPI")
+        if mechanism is None:
+            return SaslConfig()  # a problem already; what stands beside it cannot be judged
         entry = self._jaas(mechanism)
         options = entry.options if entry is not None else {}
         service = self.settings.get("sasl.kerberos.service.name")
@@ -241,6 +244,13 @@ def _identification(value: str) -> bool:
     if value.lower() not in ("", "https"):
         raise BadValue("neither `https` nor empty, which turns the check off")
     return bool(value)
+
+
+def _mechanism(value: str) -> object:
+    if value.upper() == "AWS_MSK_IAM":
+        others = "SCRAM-SHA-512 and TLS certificates can be used with the same cluster"
+        raise BadValue(f"which needs Amazon's own Java library; {others}")
+    return choice(get_args(SaslMechanism))(value)
 
 
 def _ciphers(value: str) -> tuple[str, ...]:

@@ -8,7 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from heliograph.config.names import REMOVED, SECURITY_KEYS, WORKER_OTHER
+from heliograph.config.names import REMOVED, RENAMED, SECURITY_KEYS, WORKER_OTHER
+from heliograph.config.plugins import (
+    CONFIG_FILTER_METHODS,
+    GROUP_FILTER_METHODS,
+    POLICY_METHODS,
+    TOPIC_FILTER_METHODS,
+    class_or_python,
+)
 from heliograph.config.sections import (
     DEFAULT_CONFIG_FILTER,
     DEFAULT_GROUP_FILTER,
@@ -21,8 +28,8 @@ from heliograph.config.values import (
     Reader,
     choice,
     choices,
-    class_path,
     no_transforms,
+    part_of_a_name,
     regexes,
     replicas,
     share,
@@ -33,7 +40,7 @@ from heliograph.config.values import (
 )
 from heliograph.model import Offsets, OnExisting
 
-NOT_YET: Final = "understood, does not act yet"
+NOT_YET: Final = "transforms do not act yet, and predicates are theirs"
 CONNECT: Final = "belongs to Kafka Connect and does nothing here"
 
 
@@ -60,11 +67,17 @@ FLOW_KEYS: Final = (
     _key("enabled", "enabled", switch),
     _key("topics", "topics", regexes),
     _key("topics.exclude", "topics_exclude", regexes),
-    _key("topic.filter.class", "topic_filter_class", class_path(DEFAULT_TOPIC_FILTER)),
     _key(
-        "replication.policy.class", "policy.class_path", class_path(DEFAULT_POLICY, IDENTITY_POLICY)
+        "topic.filter.class",
+        "topic_filter_class",
+        class_or_python(DEFAULT_TOPIC_FILTER, methods=TOPIC_FILTER_METHODS),
     ),
-    _key("replication.policy.separator", "policy.separator", text),
+    _key(
+        "replication.policy.class",
+        "policy.class_path",
+        class_or_python(DEFAULT_POLICY, IDENTITY_POLICY, methods=POLICY_METHODS),
+    ),
+    _key("replication.policy.separator", "policy.separator", part_of_a_name),
     _key(
         "replication.policy.internal.topic.separator.enabled",
         "policy.internal_separator_enabled",
@@ -78,54 +91,51 @@ FLOW_KEYS: Final = (
     _key(
         "config.property.filter.class",
         "topic_configs.filter_class",
-        class_path(DEFAULT_CONFIG_FILTER),
+        class_or_python(DEFAULT_CONFIG_FILTER, methods=CONFIG_FILTER_METHODS),
     ),
-    _key("sync.topic.configs.enabled", "topic_configs.enabled", switch, NOT_YET),
-    _key("sync.topic.configs.interval.seconds", "topic_configs.interval_s", _SECONDS, NOT_YET),
+    _key("sync.topic.configs.enabled", "topic_configs.enabled", switch),
+    _key("sync.topic.configs.interval.seconds", "topic_configs.interval_s", _SECONDS),
     _key(
         "use.defaults.from",
         "topic_configs.use_defaults_from",
         choice(("source", "target")),
-        NOT_YET,
         top=False,
     ),
-    _key("sync.topic.acls.enabled", "acls.enabled", switch, NOT_YET),
-    _key("sync.topic.acls.interval.seconds", "acls.interval_s", _SECONDS, NOT_YET),
-    _key("groups", "groups.include", regexes, NOT_YET),
-    _key("groups.exclude", "groups.exclude", regexes, NOT_YET),
-    _key("group.filter.class", "groups.filter_class", class_path(DEFAULT_GROUP_FILTER), NOT_YET),
-    _key("refresh.groups.enabled", "groups.refresh_enabled", switch, NOT_YET),
-    _key("refresh.groups.interval.seconds", "groups.refresh_interval_s", _SECONDS, NOT_YET),
-    _key("sync.group.offsets.enabled", "groups.sync_offsets_enabled", switch, NOT_YET),
+    _key("sync.topic.acls.enabled", "acls.enabled", switch),
+    _key("sync.topic.acls.interval.seconds", "acls.interval_s", _SECONDS),
+    _key("groups", "groups.include", regexes),
+    _key("groups.exclude", "groups.exclude", regexes),
     _key(
-        "sync.group.offsets.interval.seconds", "groups.sync_offsets_interval_s", _SECONDS, NOT_YET
+        "group.filter.class",
+        "groups.filter_class",
+        class_or_python(DEFAULT_GROUP_FILTER, methods=GROUP_FILTER_METHODS),
     ),
-    _key("emit.checkpoints.enabled", "checkpoints.enabled", switch, NOT_YET),
-    _key("emit.checkpoints.interval.seconds", "checkpoints.interval_s", _SECONDS, NOT_YET),
-    _key(
-        "checkpoints.topic.replication.factor", "checkpoints.replication_factor", replicas, NOT_YET
-    ),
-    _key("emit.heartbeats.enabled", "heartbeats.enabled", switch, NOT_YET),
-    _key("emit.heartbeats.interval.seconds", "heartbeats.interval_s", _SECONDS, NOT_YET),
-    _key("heartbeats.topic.replication.factor", "heartbeats.replication_factor", replicas, NOT_YET),
-    _key("heartbeats.replication.enabled", "heartbeats.replicated", switch, NOT_YET),
-    _key("emit.offset-syncs.enabled", "offset_syncs.enabled", switch, NOT_YET),
+    _key("refresh.groups.enabled", "groups.refresh_enabled", switch),
+    _key("refresh.groups.interval.seconds", "groups.refresh_interval_s", _SECONDS),
+    _key("sync.group.offsets.enabled", "groups.sync_offsets_enabled", switch),
+    _key("sync.group.offsets.interval.seconds", "groups.sync_offsets_interval_s", _SECONDS),
+    _key("emit.checkpoints.enabled", "checkpoints.enabled", switch),
+    _key("emit.checkpoints.interval.seconds", "checkpoints.interval_s", _SECONDS),
+    _key("checkpoints.topic.replication.factor", "checkpoints.replication_factor", replicas),
+    _key("emit.heartbeats.enabled", "heartbeats.enabled", switch),
+    _key("emit.heartbeats.interval.seconds", "heartbeats.interval_s", _SECONDS),
+    _key("heartbeats.topic.replication.factor", "heartbeats.replication_factor", replicas),
+    _key("heartbeats.replication.enabled", "heartbeats.replicated", switch),
+    _key("emit.offset-syncs.enabled", "offset_syncs.enabled", switch),
     _key(
         "offset-syncs.topic.location",
         "offset_syncs.location",
         choice(("source", "target")),
-        NOT_YET,
     ),
     _key(
         "offset-syncs.topic.replication.factor",
         "offset_syncs.replication_factor",
         replicas,
-        NOT_YET,
     ),
-    _key("offset.lag.max", "offset_syncs.lag_max", whole(0, 2**63 - 1), NOT_YET),
-    _key("source.cluster.alias", "connector.source_alias", text, NOT_YET),
-    _key("target.cluster.alias", "connector.target_alias", text, NOT_YET),
-    _key("admin.timeout.ms", "connector.admin_timeout_ms", _MILLIS, NOT_YET),
+    _key("offset.lag.max", "offset_syncs.lag_max", whole(0, 2**63 - 1)),
+    _key("source.cluster.alias", "connector.source_alias", part_of_a_name),
+    _key("target.cluster.alias", "connector.target_alias", part_of_a_name),
+    _key("admin.timeout.ms", "connector.admin_timeout_ms", _MILLIS),
     _key("consumer.poll.timeout.ms", "connector.consumer_poll_timeout_ms", _MILLIS, CONNECT),
     _key("forwarding.admin.class", "connector.forwarding_admin_class", text, CONNECT),
     _key("metric.reporters", "connector.metric_reporters", words, CONNECT),
@@ -176,17 +186,29 @@ FLOW_KEYS: Final = (
         CONNECT,
         top=False,
     ),
-    _key("offsets.storage.topic", "connector.offsets_storage_topic", text, NOT_YET, top=False),
+    _key("offsets.storage.topic", "connector.offsets_storage_topic", text, top=False),
     # Heliograph's own.
     _key("offsets", "offsets", choice(Offsets)),
     _key("on.existing", "on_existing", choice(OnExisting)),
     _key("on.retention.overrun", "on_retention_overrun", choice(("stall", "skip"))),
     _key("on.topic.recreated", "on_topic_recreated", choice(("stall", "restart"))),
+    _key("on.topic.deleted", "on_topic_deleted", choice(("keep", "delete"))),
+    _key("on.group.rewind", "groups.on_rewind", choice(("follow", "keep"))),
+    _key("sync.topic.acls.mode", "acls.mode", choice(("follow", "mirrormaker2"))),
     _key("read.committed", "read_committed", switch),
 )
 
 OWN_FLOW_KEYS: Final = frozenset(
-    {"offsets", "on.existing", "on.retention.overrun", "on.topic.recreated", "read.committed"}
+    {
+        "offsets",
+        "on.existing",
+        "on.retention.overrun",
+        "on.topic.recreated",
+        "on.topic.deleted",
+        "on.group.rewind",
+        "sync.topic.acls.mode",
+        "read.committed",
+    }
 )
 
 ENGINE_KEYS: Final = (
@@ -212,22 +234,22 @@ REST_KEYS: Final = (
 )
 
 WORKER_KEYS: Final = (
-    _key("group.id", "group_id", text, NOT_YET, top=False),
-    _key("offset.storage.topic", "offset_storage_topic", text, NOT_YET),
-    _key("offset.storage.partitions", "offset_storage_partitions", replicas, NOT_YET),
+    _key("group.id", "group_id", text, top=False),
+    _key("offset.storage.topic", "offset_storage_topic", text),
+    _key("offset.storage.partitions", "offset_storage_partitions", replicas, CONNECT),
     _key(
-        "offset.storage.replication.factor", "offset_storage_replication_factor", replicas, NOT_YET
+        "offset.storage.replication.factor", "offset_storage_replication_factor", replicas, CONNECT
     ),
-    _key("status.storage.topic", "status_storage_topic", text, NOT_YET),
-    _key("status.storage.partitions", "status_storage_partitions", replicas, NOT_YET),
+    _key("status.storage.topic", "status_storage_topic", text, CONNECT),
+    _key("status.storage.partitions", "status_storage_partitions", replicas, CONNECT),
     _key(
-        "status.storage.replication.factor", "status_storage_replication_factor", replicas, NOT_YET
+        "status.storage.replication.factor", "status_storage_replication_factor", replicas, CONNECT
     ),
-    _key("config.storage.topic", "config_storage_topic", text, NOT_YET),
+    _key("config.storage.topic", "config_storage_topic", text, CONNECT),
     _key(
-        "config.storage.replication.factor", "config_storage_replication_factor", replicas, NOT_YET
+        "config.storage.replication.factor", "config_storage_replication_factor", replicas, CONNECT
     ),
-    _key("offset.flush.interval.ms", "offset_flush_interval_ms", whole(1), CONNECT, top=False),
+    _key("offset.flush.interval.ms", "offset_flush_interval_ms", whole(1), top=False),
     _key("offset.flush.timeout.ms", "offset_flush_timeout_ms", whole(1), CONNECT, top=False),
     _key(
         "exactly.once.source.support",
@@ -269,5 +291,6 @@ def model_keys() -> tuple[str, ...]:
         *named,
         *sorted(SECURITY_KEYS),
         *sorted(WORKER_OTHER),
+        *RENAMED,
         *REMOVED,
     )

@@ -6,10 +6,12 @@ The only module that reads the environment and the files a configuration names.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from heliograph.config.findings import Findings, render
 from heliograph.config.mm2 import translate
+from heliograph.config.placement import place
 from heliograph.config.properties import (
     MalformedProperty,
     Property,
@@ -17,33 +19,73 @@ from heliograph.config.properties import (
     parse_properties,
 )
 from heliograph.config.providers import resolved_settings
+from heliograph.config.resolution import Resolution, resolve_settings
 from heliograph.config.schema import MirrorConfig
-from heliograph.config.secrets import Surroundings
+from heliograph.config.secrets import Surroundings, is_secret_key, referred_names
+from heliograph.config.yaml_file import decode_yaml, is_yaml, parse_yaml
 from heliograph.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedConfig:
+    """The model, and beside it the line each value came from."""
+
+    config: MirrorConfig
+    resolution: Resolution
 
 
 def load_config(path: Path) -> MirrorConfig:
     """The configuration in `path`; raises `ConfigError` with all its problems."""
+    return load_explained(path).config
+
+
+def load_explained(path: Path) -> ExplainedConfig:
+    """The same with where everything came from; only the model is for others to keep."""
     around = Surroundings(environment=os.environ, read_bytes=Path.read_bytes)
     try:
         content = path.read_bytes()
     except OSError as exc:
         why = exc.strerror or type(exc).__name__
         raise ConfigError(str(path), (f"cannot be read: {why}",)) from exc
-    return parse_config(decode_properties(content), source=str(path), around=around)
+    try:
+        text = decode_yaml(content) if is_yaml(str(path)) else decode_properties(content)
+    except UnicodeDecodeError as exc:
+        raise ConfigError(str(path), ("is not UTF-8",)) from exc
+    return parse_explained(text, source=str(path), around=around)
 
 
 def parse_config(text: str, *, source: str, around: Surroundings) -> MirrorConfig:
-    """The same for text that is already here; `source` stands where the path would in messages."""
+    """The same for text that is already here; `source` stands where the path would in messages,
+    and its ending says the format."""
+    return parse_explained(text, source=source, around=around).config
+
+
+def parse_explained(text: str, *, source: str, around: Surroundings) -> ExplainedConfig:
     findings = Findings()
-    properties: list[Property] = []
+    written = parse_yaml(text, findings) if is_yaml(source) else _properties(text, findings)
+    if findings.problems and not written:
+        # Nothing could be read: what the file lacks is not worth saying.
+        raise ConfigError(source, render(findings.problems))
+    placed = place(resolved_settings(written, around, findings), findings)
+    resolution = resolve_settings(placed)
+    config = translate(placed, resolution, around.read_bytes, findings)
+    if config is None:
+        raise ConfigError(source, render(findings.problems))
+    secret = [referred_names(entry.value) for entry in written if is_secret_key(entry.key)]
+    noted = config.model_copy(
+        update={
+            "notes": render(findings.notes),
+            "secret_variables": frozenset[str]().union(*secret) & around.environment.keys(),
+        }
+    )
+    return ExplainedConfig(config=noted, resolution=resolution)
+
+
+def _properties(text: str, findings: Findings) -> list[Property]:
+    found: list[Property] = []
     for entry in parse_properties(text):
         if isinstance(entry, MalformedProperty):
             findings.lacking("malformed", entry.why, line=entry.line)
         else:
-            properties.append(entry)
-    settings = resolved_settings(properties, around, findings)
-    config = translate(settings, around.read_bytes, findings)
-    if config is None:
-        raise ConfigError(source, render(findings.problems))
-    return config.model_copy(update={"notes": render(findings.notes)})
+            found.append(entry)
+    return found

@@ -1,13 +1,4 @@
-"""`mm2.properties` into the model, resolved as MirrorMaker 2 resolves it. Runs on the driver.
-
-Precedence, strongest first, as MirrorMaker 2's driver has it in dedicated mode:
-
-    a flow's key        `A->B.k`, then `k`
-    a cluster's TLS     `A.consumer.k`, then `A.k`, then `k`
-    reading records     `A->B.source.consumer.k`, then `A.consumer.k`, then `A->B.consumer.k`
-    writing records     `A->B.producer.override.k`, then `B.producer.k`
-    a Connect worker    `B.k`, then `k` where MirrorMaker 2 passes it on
-"""
+"""`mm2.properties` into the model, once every value's line is found. Runs on the driver."""
 
 from __future__ import annotations
 
@@ -18,17 +9,10 @@ from pydantic import ValidationError
 
 from heliograph.config.findings import Findings, Setting
 from heliograph.config.java_security import ReadBytes, read_security
-from heliograph.config.keys import (
-    ENGINE_KEYS,
-    FLOW_KEYS,
-    PLUGIN_PREFIXES,
-    REST_KEYS,
-    ROLES,
-    WORKER_KEYS,
-    Key,
-)
-from heliograph.config.names import CLIENT_NUMBERS, SECURITY_KEYS, WORKER_OTHER
-from heliograph.config.placement import BOOTSTRAP, FLOW_CLIENT_PREFIXES, Placed, place
+from heliograph.config.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS, Key
+from heliograph.config.names import CLIENT_NUMBERS, FETCH_NUMBERS
+from heliograph.config.placement import BOOTSTRAP, FLOW_CLIENT_PREFIXES, Placed
+from heliograph.config.resolution import Resolution, ResolvedCluster, ResolvedFlow, Scope
 from heliograph.config.schema import (
     ClusterConfig,
     EngineConfig,
@@ -41,44 +25,38 @@ from heliograph.config.values import BadValue, choice, servers, whole
 from heliograph.model import ClusterAlias, FlowId, StartAt
 
 _ISOLATION: Final = ("read_committed", "read_uncommitted")
-
-Scope = Mapping[str, Setting]
+_OFFSET_SYNCS: Final = "emit.offset-syncs.enabled"
+_CHECKPOINTS: Final = "emit.checkpoints.enabled"
+_SYNC_GROUPS: Final = "sync.group.offsets.enabled"
 
 
 def translate(
-    settings: Iterable[Setting], read_bytes: ReadBytes, findings: Findings
+    placed: Placed, resolution: Resolution, read_bytes: ReadBytes, findings: Findings
 ) -> MirrorConfig | None:
-    """The model of the settings; None when `findings` gained a problem on the way."""
-    placed = place(settings, findings)
-    engine_fields = _read_fields(ENGINE_KEYS, [placed.top], findings)
-    engine_fields["spark"] = _prefixed(placed.top, "spark.", keep_prefix=True)
-    engine = _checked_engine(engine_fields, placed.top, findings)
-    rest_fields = _read_fields(REST_KEYS, [placed.top], findings)
-    rest_fields["https"] = _prefixed(placed.top, "listeners.https.", keep_prefix=True)
-    clusters = {alias: _cluster(alias, placed, read_bytes, findings) for alias in placed.aliases}
+    """The model of the settings; None when `findings` has a problem."""
+    engine = _engine(resolution, findings)
+    rest = _read_fields(REST_KEYS, resolution.rest, findings)
+    rest["https"] = _values(resolution.rest_https)
+    clusters = {
+        alias: _cluster(alias, resolved, placed, read_bytes, findings)
+        for alias, resolved in resolution.clusters.items()
+    }
     _check_client_values(placed, findings)
-    pairs = tuple(_flow(flow, placed, findings) for flow in placed.flow)
+    pairs = tuple(_flow(flow, resolved, findings) for flow, resolved in resolution.flows.items())
     _check_something_flows(placed, pairs, findings)
     complete = {alias: cluster for alias, cluster in clusters.items() if cluster is not None}
     if findings.problems or engine is None or len(complete) < len(clusters):
         return None
     return MirrorConfig(
-        clusters=complete, pairs=pairs, engine=engine, rest=RestConfig.model_validate(rest_fields)
+        clusters=complete, pairs=pairs, engine=engine, rest=RestConfig.model_validate(rest)
     )
 
 
-def _read_fields(
-    keys: Iterable[Key], scopes: Iterable[Scope], findings: Findings
-) -> dict[str, Any]:
-    """Typed values by their place in the model; the first scope that has a key wins.
-
-    The last scope is the top, where some keys mean nothing.
-    """
-    *own, top = scopes
+def _read_fields(keys: Iterable[Key], chosen: Scope, findings: Findings) -> dict[str, Any]:
+    """Typed values by their place in the model."""
     fields: dict[str, Any] = {}
     for key in keys:
-        candidates = [*own, top] if key.top or not own else own
-        setting = next((scope[key.name] for scope in candidates if key.name in scope), None)
+        setting = chosen.get(key.name)
         if setting is None:
             continue
         try:
@@ -92,8 +70,14 @@ def _read_fields(
     return fields
 
 
-def _checked_engine(fields: dict[str, Any], top: Scope, findings: Findings) -> EngineConfig | None:
+def _values(overrides: Scope) -> dict[str, str]:
+    return {name: setting.value for name, setting in overrides.items()}
+
+
+def _engine(resolution: Resolution, findings: Findings) -> EngineConfig | None:
     """Rules of the model between fields come back as problems of the key they begin with."""
+    fields = _read_fields(ENGINE_KEYS, resolution.engine, findings)
+    fields["spark"] = _values(resolution.spark)
     try:
         return EngineConfig.model_validate(fields)
     except ValidationError as exc:
@@ -101,35 +85,25 @@ def _checked_engine(fields: dict[str, Any], top: Scope, findings: Findings) -> E
             sentence = error["msg"].removeprefix("Value error, ")
             field = str(error["loc"][0]) if error["loc"] else sentence.partition(" ")[0]
             key = next(key for key in ENGINE_KEYS if key.field == field)
-            findings.problem(top[key.name], sentence.removeprefix(f"{field} "))
+            findings.problem(resolution.engine[key.name], sentence.removeprefix(f"{field} "))
         return None
 
 
-def _prefixed(scope: Scope, prefix: str, *, keep_prefix: bool = False) -> dict[str, str]:
-    return {
-        name if keep_prefix else name.removeprefix(prefix): setting.value
-        for name, setting in scope.items()
-        if name.startswith(prefix)
-    }
-
-
 def _cluster(
-    alias: ClusterAlias, placed: Placed, read_bytes: ReadBytes, findings: Findings
+    alias: ClusterAlias,
+    resolved: ResolvedCluster,
+    placed: Placed,
+    read_bytes: ReadBytes,
+    findings: Findings,
 ) -> ClusterConfig | None:
-    own = placed.cluster[alias]
-    bootstrap = _bootstrap(alias, placed, findings)
-    inherited = {
-        **{name: found for name, found in placed.top.items() if name in SECURITY_KEYS},
-        **{name: found for name, found in own.items() if name in SECURITY_KEYS},
-    }
+    bootstrap = _bootstrap(alias, resolved.bootstrap, placed.clusters, findings)
     role_security = {
-        role: read_security({**inherited, **given}, read_bytes, findings)
-        for role in ROLES
-        if (given := _role_security(own, role))
+        role: read_security(scope, read_bytes, findings)
+        for role, scope in resolved.role_security.items()
     }
-    worker = _read_fields(WORKER_KEYS, [own, placed.top], findings)
-    worker["other"] = {name: s.value for name, s in own.items() if name in WORKER_OTHER}
-    security = read_security(inherited, read_bytes, findings)
+    worker = _read_fields(WORKER_KEYS, resolved.worker, findings)
+    worker["other"] = _values(resolved.worker_other)
+    security = read_security(resolved.security, read_bytes, findings)
     if bootstrap is None:
         return None
     return ClusterConfig(
@@ -137,19 +111,20 @@ def _cluster(
         bootstrap_servers=bootstrap,
         security=security,
         role_security=role_security,
-        consumer=_values(_overrides(own, "consumer.")),
-        producer=_values(_overrides(own, "producer.")),
-        admin=_values(_overrides(own, "admin.")),
+        consumer=_values(resolved.overrides["consumer"]),
+        producer=_values(resolved.overrides["producer"]),
+        admin=_values(resolved.overrides["admin"]),
         worker=WorkerConfig.model_validate(worker),
     )
 
 
-def _bootstrap(alias: ClusterAlias, placed: Placed, findings: Findings) -> tuple[str, ...] | None:
-    setting = placed.cluster[alias].get(BOOTSTRAP)
+def _bootstrap(
+    alias: ClusterAlias, setting: Setting | None, clusters: Setting | None, findings: Findings
+) -> tuple[str, ...] | None:
     if setting is None:
         if findings.about(f"{alias}.{BOOTSTRAP}"):
             return None
-        line = placed.clusters.line if placed.clusters is not None else None
+        line = clusters.line if clusters is not None else None
         why = f"`{alias}` has no brokers; set `{alias}.{BOOTSTRAP}`"
         findings.lacking("clusters", why, line=line)
         return None
@@ -165,84 +140,37 @@ def _check_client_values(placed: Placed, findings: Findings) -> None:
     for scope in (*placed.cluster.values(), *placed.flow.values()):
         for name, setting in scope.items():
             prefix = next((p for p in FLOW_CLIENT_PREFIXES if name.startswith(p)), None)
-            if prefix is None or name.removeprefix(prefix) not in CLIENT_NUMBERS:
+            bare = name.removeprefix(prefix or "")
+            if prefix is None or bare not in CLIENT_NUMBERS:
                 continue
+            sizes_fetches = prefix.endswith("consumer.") and bare in FETCH_NUMBERS
             try:
-                whole(-1)(setting.value)
+                whole(1 if sizes_fetches else -1)(setting.value)
             except BadValue as exc:
                 findings.bad(setting, exc)
 
 
-def _role_security(own: Scope, role: str) -> dict[str, Setting]:
-    prefix = f"{role}."
-    return {
-        name.removeprefix(prefix): setting
-        for name, setting in own.items()
-        if name.startswith(prefix) and name.removeprefix(prefix) in SECURITY_KEYS
-    }
-
-
-def _overrides(scope: Scope, prefix: str) -> dict[str, Setting]:
-    """Client settings under a prefix, by Java name; security has its own place in the model."""
-    return {
-        bare: setting
-        for name, setting in scope.items()
-        if name.startswith(prefix) and (bare := name.removeprefix(prefix)) not in SECURITY_KEYS
-    }
-
-
-def _values(overrides: Scope) -> dict[str, str]:
-    return {name: setting.value for name, setting in overrides.items()}
-
-
-def _flow(flow: FlowId, placed: Placed, findings: Findings) -> FlowConfig:
-    own, source = placed.flow[flow], placed.cluster[flow.source]
-    target = placed.cluster[flow.target]
-    reader = {
-        **_client_of_flow(own, "consumer."),
-        **_overrides(source, "consumer."),
-        **_overrides(own, "source.consumer."),
-    }
-    fields = _read_fields(FLOW_KEYS, [own, placed.top], findings)
-    connector = fields.setdefault("connector", {})
-    connector["plugins"] = {
-        name: setting.value
-        for name, setting in own.items()
-        if name.startswith(PLUGIN_PREFIXES) and name != "topic.creation.groups"
-    }
-    asked = own.get("read.committed") or placed.top.get("read.committed")
-    _derive_from_reader(fields, reader, asked, findings)
-    admin = _client_of_flow(own, "admin.")
+def _flow(flow: FlowId, resolved: ResolvedFlow, findings: Findings) -> FlowConfig:
+    fields = _read_fields(FLOW_KEYS, resolved.keys, findings)
+    fields.setdefault("connector", {})["plugins"] = _values(resolved.plugins)
+    _derive_from_reader(fields, resolved, findings)
     clients = FlowClients(
-        source_consumer=_values(reader),
-        source_admin=_values(
-            {**admin, **_overrides(source, "admin."), **_overrides(own, "source.admin.")}
-        ),
-        target_producer=_values(
-            {**_overrides(target, "producer."), **_overrides(own, "producer.override.")}
-        ),
-        target_admin=_values(
-            {**admin, **_overrides(target, "admin."), **_overrides(own, "target.admin.")}
-        ),
-        offset_syncs_producer=_values(_client_of_flow(own, "producer.")),
+        source_consumer=_values(resolved.source_consumer),
+        source_admin=_values(resolved.source_admin),
+        target_producer=_values(resolved.target_producer),
+        target_admin=_values(resolved.target_admin),
+        offset_syncs_producer=_values(resolved.offset_syncs_producer),
     )
-    return FlowConfig.model_validate({**fields, "id": flow, "clients": clients})
+    config = FlowConfig.model_validate({**fields, "id": flow, "clients": clients})
+    if config.enabled:
+        _check_emitting(config, resolved.keys, findings)
+        _check_exactly_once(config, resolved, findings)
+    return config
 
 
-def _client_of_flow(own: Scope, prefix: str) -> dict[str, Setting]:
-    """`A->B.consumer.k` and the like; some keys of the flow itself begin with the same word."""
-    known = {key.name for key in FLOW_KEYS}
-    return {
-        bare: setting
-        for bare, setting in _overrides(own, prefix).items()
-        if prefix + bare not in known and not bare.startswith("override.")
-    }
-
-
-def _derive_from_reader(
-    fields: dict[str, Any], reader: Scope, asked: Setting | None, findings: Findings
-) -> None:
+def _derive_from_reader(fields: dict[str, Any], resolved: ResolvedFlow, findings: Findings) -> None:
     """What the reading consumer's own settings say about the flow."""
+    reader = resolved.source_consumer
     reset, isolation = reader.get("auto.offset.reset"), reader.get("isolation.level")
     if reset is not None:
         try:
@@ -258,8 +186,44 @@ def _derive_from_reader(
         return
     if fields.setdefault("read_committed", committed) != committed:
         said = "true" if fields["read_committed"] else "false"
+        asked = resolved.keys.get("read.committed")
         where = f" on line {asked.line}" if asked is not None else ""
         findings.bad(isolation, BadValue(f"while `read.committed` is {said}{where}"))
+
+
+def _check_emitting(config: FlowConfig, keys: Mapping[str, Setting], findings: Findings) -> None:
+    """MirrorMaker 2's rules about what is emitted, where there is a reason for them here."""
+    syncs, checkpoints = keys.get(_OFFSET_SYNCS), keys.get(_CHECKPOINTS)
+    if syncs is not None and not config.offset_syncs.enabled:
+        for name, setting in keys.items():
+            if name.startswith("offset-syncs.topic."):
+                why = f"while `{setting.key}` on line {setting.line} says how to write them"
+                findings.bad(syncs, BadValue(why))
+        if config.checkpoints.enabled:
+            findings.note(
+                syncs,
+                "checkpoints are written all the same: they come from the ledger, where "
+                "MirrorMaker 2 has none without offset syncs",
+            )
+    if checkpoints is not None and not config.checkpoints.enabled:
+        asked = keys.get(_SYNC_GROUPS)
+        if asked is not None and config.groups.sync_offsets_enabled:
+            findings.note(
+                checkpoints,
+                f"`{asked.key}` acts all the same: group offsets come from the ledger, where "
+                "MirrorMaker 2 follows no group without checkpoints",
+            )
+
+
+def _check_exactly_once(config: FlowConfig, resolved: ResolvedFlow, findings: Findings) -> None:
+    required = resolved.keys.get("exactly.once.support")
+    if required is None or config.read_committed:
+        return
+    if config.connector.exactly_once_support != "required":
+        return
+    asked = resolved.keys.get("read.committed") or resolved.source_consumer["isolation.level"]
+    why = f"while `{asked.key}` on line {asked.line} asks for records of aborted transactions"
+    findings.bad(required, BadValue(why))
 
 
 def _check_something_flows(

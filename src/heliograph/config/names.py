@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Final
 
 # Kept as written: Kafka Connect reads them, nothing here does.
@@ -118,13 +120,74 @@ SECURITY_KEYS: Final = frozenset(
     ]
 )
 
+JAVA_ONLY_SECURITY: Final = frozenset(
+    [
+        "sasl.client.callback.handler.class",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.class",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
+        "sasl.oauthbearer.assertion.algorithm",
+        "sasl.oauthbearer.assertion.claim.aud",
+        "sasl.oauthbearer.assertion.claim.exp.seconds",
+        "sasl.oauthbearer.assertion.claim.iss",
+        "sasl.oauthbearer.assertion.claim.jti.include",
+        "sasl.oauthbearer.assertion.claim.nbf.seconds",
+        "sasl.oauthbearer.assertion.claim.sub",
+        "sasl.oauthbearer.assertion.file",
+        "sasl.oauthbearer.assertion.private.key.file",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.template.file",
+        "sasl.oauthbearer.clock.skew.seconds",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.header.urlencode",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.jwt.retriever.class",
+        "sasl.oauthbearer.jwt.validator.class",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
+        "security.providers",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+    ]
+)
+"""Of those, the ones that say something to Java alone; some are refused where they would matter."""
+
+RENAMED: Final = {
+    "topics.blacklist": "topics.exclude",
+    "groups.blacklist": "groups.exclude",
+    "config.properties.blacklist": "config.properties.exclude",
+}
+"""Spellings that Kafka 4.0 removed; files of older MirrorMakers have them and mean them."""
+
 REMOVED: Final = {
-    "topics.blacklist": "was removed in Kafka 4.0; use `topics.exclude`",
-    "groups.blacklist": "was removed in Kafka 4.0; use `groups.exclude`",
-    "config.properties.blacklist": "was removed in Kafka 4.0; use `config.properties.exclude`",
     "use.incremental.alter.configs": "was removed in Kafka 4.0; only that way is left",
     "add.source.alias.to.metrics": "was removed in Kafka 4.0; metrics have the alias",
+    "emit.heartbeats": "was in older manuals and never acted; write `emit.heartbeats.enabled`",
+    "emit.checkpoints": "was in older manuals and never acted; write `emit.checkpoints.enabled`",
+    "readahead.queue.capacity": "was in KIP-382 and never in MirrorMaker 2; does nothing",
+    "heartbeats.topic.retention.ms": "was in KIP-382 and never in MirrorMaker 2; does nothing",
+    "checkpoints.topic.retention.ms": "was in KIP-382 and never in MirrorMaker 2; does nothing",
+    "offset.syncs.topic.retention.ms": "was in KIP-382 and never in MirrorMaker 2; does nothing",
 }
+"""Keys that manuals have and no MirrorMaker 2 of today; each with what is said about it."""
 
 CLIENT_NUMBERS: Final = frozenset(
     {
@@ -158,3 +221,19 @@ CLIENT_NUMBERS: Final = frozenset(
     }
 )
 """Settings of clients that are whole numbers."""
+
+FETCH_NUMBERS: Final = frozenset(
+    {"fetch.max.bytes", "max.partition.fetch.bytes", "fetch.max.wait.ms"}
+)
+"""Settings of the reading consumer that act per flow; each must be above 0."""
+
+
+def unknown_key(name: str, candidates: Iterable[str], prefix: str) -> str:
+    """The sentence for a key nobody knows, with the one that was probably meant."""
+    meant = nearest(name, candidates)
+    return "unknown key" if meant is None else f"unknown key; did you mean `{prefix}{meant}`?"
+
+
+def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
+    close = get_close_matches(name, sorted(candidates), n=1, cutoff=cutoff)
+    return close[0] if close else None

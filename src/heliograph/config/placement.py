@@ -8,9 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Final
 
+from heliograph.config.client_names import (
+    DECIDED_BY_SOURCE,
+    DECIDED_HERE,
+    LIBRDKAFKA_NAMES,
+    SHARED_BY_FLOWS,
+)
 from heliograph.config.findings import Findings, Setting
 from heliograph.config.keys import (
     CONNECT,
@@ -21,7 +26,14 @@ from heliograph.config.keys import (
     ROLES,
     WORKER_BY_NAME,
 )
-from heliograph.config.names import REMOVED, SECURITY_KEYS, WORKER_OTHER
+from heliograph.config.names import (
+    JAVA_ONLY_SECURITY,
+    REMOVED,
+    RENAMED,
+    SECURITY_KEYS,
+    WORKER_OTHER,
+    unknown_key,
+)
 from heliograph.config.values import words
 from heliograph.model import ClusterAlias, FlowId
 
@@ -32,7 +44,7 @@ FLOW_CLIENT_PREFIXES: Final = (
     *(f"{role}." for role in ROLES),
 )
 _ROLE_PREFIXES: Final = tuple(f"{role}." for role in ROLES)
-_DECIDED_BY_SOURCE: Final = frozenset({"compression.type", "batch.size", "linger.ms"})
+_JAVA_ONLY: Final = "does nothing here: it says something to Java alone"
 _FLOW: Final = re.compile(r"(.*?)->(.*)", re.DOTALL)
 _ALIAS: Final = re.compile(r"[A-Za-z0-9._-]+")
 _CLUSTER_NAMES: Final = (BOOTSTRAP, *SECURITY_KEYS, *WORKER_BY_NAME, *WORKER_OTHER)
@@ -72,6 +84,8 @@ def place(settings: Iterable[Setting], findings: Findings) -> Placed:
             _place_in_flow(setting, matched.group(1), matched.group(2), placed, strangers, findings)
         else:
             _place_in_cluster_or_top(setting, placed, findings)
+    for scope in (placed.top, *placed.flow.values()):
+        _respell(scope, findings)
     return placed
 
 
@@ -82,6 +96,19 @@ def _without_duplicates(settings: Iterable[Setting], findings: Findings) -> list
         if earlier is not setting:
             findings.problem(setting, f"is set on line {earlier.line} already")
     return list(first.values())
+
+
+def _respell(scope: dict[str, Setting], findings: Findings) -> None:
+    """Old spellings stand for the new ones, unless those are there too, as MirrorMaker 3 had it."""
+    for old, new in RENAMED.items():
+        setting = scope.pop(old, None)
+        if setting is None:
+            continue
+        if new in scope:
+            findings.note(setting, f"ignored: `{scope[new].key}` on line {scope[new].line} wins")
+        else:
+            scope[new] = setting
+            findings.note(setting, f"read as `{new}`, its name since Kafka 2.7")
 
 
 def _begin(settings: list[Setting], findings: Findings) -> Placed:
@@ -151,22 +178,45 @@ def _place_in_flow(
     if wrong is not None:
         findings.problem(setting, wrong)
         return
+    if name in REMOVED:
+        findings.note(setting, REMOVED[name])
+        return
     placed.flow[flow][name] = setting
     key = FLOW_BY_NAME.get(name)
     if key is not None and key.inert is not None:
         findings.note(setting, key.inert)
     elif key is None and name.startswith(PLUGIN_PREFIXES):
         findings.note(setting, CONNECT)
-    elif key is None and name.startswith("producer.override."):
-        _note_unopened(setting, name.removeprefix("producer.override."), findings)
-    elif key is None and name.startswith("producer."):
-        better = f"{flow}.producer.override.{name.removeprefix('producer.')}"
+    elif key is None:
+        _note_flow_client(setting, name, flow, findings)
+
+
+def _note_flow_client(setting: Setting, name: str, flow: FlowId, findings: Findings) -> None:
+    """What a client's setting of one flow does not do."""
+    if name.startswith("producer.override."):
+        _note_client(setting, "producer", name.removeprefix("producer.override."), findings)
+        return
+    prefix = next((each for each in FLOW_CLIENT_PREFIXES if name.startswith(each)), None)
+    if prefix is None:
+        return
+    bare, role = name.removeprefix(prefix), prefix.split(".")[-2]
+    if role == "producer":
+        better = f"{flow}.producer.override.{bare}"
         findings.note(setting, f"reaches offset syncs only, as in MirrorMaker 2; write `{better}`")
+    elif prefix == "target.consumer.":
+        findings.note(setting, "does nothing here: no flow reads records of its target")
+    elif role == "consumer" and bare in SHARED_BY_FLOWS:
+        better = f"{flow.source}.consumer.{bare}"
+        findings.note(setting, f"flows share the connections they read by; write `{better}`")
+    else:
+        _note_client(setting, role, bare, findings)
 
 
 def _wrong_in_flow(name: str, flow: FlowId) -> str | None:
     """The sentence for a name no flow has."""
-    if name in FLOW_BY_NAME or name.startswith(PLUGIN_PREFIXES):
+    if name in FLOW_BY_NAME or name in RENAMED or name in REMOVED:
+        return None
+    if name.startswith(PLUGIN_PREFIXES):
         return None
     for prefix in FLOW_CLIENT_PREFIXES:
         if name.startswith(prefix) and name != prefix:
@@ -175,11 +225,9 @@ def _wrong_in_flow(name: str, flow: FlowId) -> str | None:
     for prefix in ("source.cluster.", "target.cluster.", ""):
         if name.removeprefix(prefix) in SECURITY_KEYS:
             return _security_is_per_cluster(name.removeprefix(prefix), flow)
-    if name in REMOVED:
-        return REMOVED[name]
     if name in _CLUSTER_NAMES:
         return f"belongs to a cluster; write `{flow.source}.{name}` or `{flow.target}.{name}`"
-    return _unknown(name, FLOW_BY_NAME, f"{flow}.")
+    return unknown_key(name, FLOW_BY_NAME, f"{flow}.")
 
 
 def _security_is_per_cluster(name: str, flow: FlowId) -> str:
@@ -200,19 +248,31 @@ def _place_in_cluster_or_top(setting: Setting, placed: Placed, findings: Finding
     if wrong is not None:
         findings.problem(setting, wrong)
         return
+    if name in REMOVED:
+        findings.note(setting, REMOVED[name])
+        return
     placed.cluster[alias][name] = setting
     worker = WORKER_BY_NAME.get(name)
     if worker is not None and worker.inert is not None:
         findings.note(setting, worker.inert)
     elif name in WORKER_OTHER:
         findings.note(setting, CONNECT)
-    elif name.startswith("producer."):
-        _note_unopened(setting, name.removeprefix("producer."), findings)
+    elif name.startswith(_ROLE_PREFIXES):
+        role, _, bare = name.partition(".")
+        _note_client(setting, role, bare, findings)
+    elif name in JAVA_ONLY_SECURITY:
+        findings.note(setting, _JAVA_ONLY)
 
 
-def _note_unopened(setting: Setting, name: str, findings: Findings) -> None:
-    if name in _DECIDED_BY_SOURCE:
+def _note_client(setting: Setting, role: str, name: str, findings: Findings) -> None:
+    if role == "producer" and name in DECIDED_BY_SOURCE:
         findings.note(setting, "batches travel unopened: the source's producers decided this")
+    elif role == "producer" and name in DECIDED_HERE:
+        findings.note(setting, "records are appended once each, with acks=all, whatever is set")
+    elif name in JAVA_ONLY_SECURITY:
+        findings.note(setting, _JAVA_ONLY)
+    elif name not in LIBRDKAFKA_NAMES[role] and name not in SECURITY_KEYS:
+        findings.note(setting, "does nothing here: no client of Heliograph has such a setting")
 
 
 def _wrong_in_cluster(name: str, alias: ClusterAlias, placed: Placed) -> str | None:
@@ -220,11 +280,12 @@ def _wrong_in_cluster(name: str, alias: ClusterAlias, placed: Placed) -> str | N
     if name in _CLUSTER_NAMES or (name.startswith(_ROLE_PREFIXES) and name.partition(".")[2]):
         return None
     if name in REMOVED:
-        return REMOVED[name]
-    if name in FLOW_BY_NAME:
+        return None
+    if name in FLOW_BY_NAME or name in RENAMED:
+        name = RENAMED.get(name, name)
         other = next((other for other in placed.aliases if other != alias), "B")
         return f"belongs to a flow; write `{alias}->{other}.{name}`"
-    return _unknown(name, _CLUSTER_NAMES, f"{alias}.")
+    return unknown_key(name, _CLUSTER_NAMES, f"{alias}.")
 
 
 def _wrong_at_top(setting: Setting, placed: Placed, findings: Findings) -> str | None:
@@ -239,6 +300,8 @@ def _wrong_at_top(setting: Setting, placed: Placed, findings: Findings) -> str |
         if sentence is not None:
             findings.note(setting, sentence)
         return None
+    if name in JAVA_ONLY_SECURITY:
+        findings.note(setting, _JAVA_ONLY)
     if name in ENGINE_BY_NAME or name in SECURITY_KEYS or name == "config.providers":
         return None
     if name.startswith(("spark.", "config.providers.")):
@@ -247,11 +310,17 @@ def _wrong_at_top(setting: Setting, placed: Placed, findings: Findings) -> str |
         findings.note(setting, CONNECT)
         return None
     if name in WORKER_OTHER or name.startswith((*PLUGIN_PREFIXES, *_ROLE_PREFIXES)):
-        owner = flow.rpartition("->")[2] if not name.startswith(PLUGIN_PREFIXES) else flow
+        source, _, target = flow.rpartition("->")
+        owner = source if name.startswith("consumer.") else target
+        if name.startswith(PLUGIN_PREFIXES):
+            owner = flow
         findings.note(setting, f"ignored here, as by MirrorMaker 2; write `{owner}.{name}`")
         return None
     if name in REMOVED:
-        return REMOVED[name]
+        findings.note(setting, REMOVED[name])
+        return None
+    if name in RENAMED:
+        return None
     return _stranger_at_top(setting, placed)
 
 
@@ -261,12 +330,9 @@ def _stranger_at_top(setting: Setting, placed: Placed) -> str:
         return f"a key ends at its first blank; write `{name}->…` without blanks"
     if name == BOOTSTRAP and placed.aliases:
         return f"belongs to a cluster; write `{placed.aliases[0]}.{BOOTSTRAP}`"
+    if name.startswith(("source.cluster.", "target.cluster.")):
+        return "configures a connector in Kafka Connect; here `clusters` names the clusters"
     head, _, rest = name.partition(".")
     if rest in _CLUSTER_NAMES or rest.startswith(_ROLE_PREFIXES):
         return f"`{head}` is not in `clusters` ({known})"
-    return _unknown(name, _TOP_NAMES, "")
-
-
-def _unknown(name: str, candidates: Iterable[str], prefix: str) -> str:
-    close = get_close_matches(name, sorted(candidates), n=1, cutoff=0.6)
-    return f"unknown key; did you mean `{prefix}{close[0]}`?" if close else "unknown key"
+    return unknown_key(name, _TOP_NAMES, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from os.path import normpath
 from pathlib import Path
 
 from heliograph.config.findings import Findings, Setting
@@ -78,6 +79,9 @@ def _provider(
 ) -> Provider:
     prefix = f"config.providers.{name}.param."
     paths = by_key.get(prefix + "allowed.paths")
+    allowed = tuple(Path(normpath(path)) for path in words(paths.value) if path) if paths else ()
+    if paths is not None and not all(path.is_absolute() for path in allowed):
+        findings.bad(paths, BadValue("where every path must be absolute"))
     pattern = by_key.get(prefix + "allowlist.pattern")
     allowed_names: str | None = None
     if pattern is not None:
@@ -88,7 +92,7 @@ def _provider(
     return Provider(
         name=name,
         class_path=class_path,
-        allowed_paths=tuple(Path(path) for path in words(paths.value)) if paths else (),
+        allowed_paths=allowed,
         allowed_names=allowed_names,
     )
 

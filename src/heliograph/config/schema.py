@@ -86,7 +86,7 @@ class FlowClients(Section):
     target_admin: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """Of the target's admin client: the target's and the flow's together."""
     offset_syncs_producer: Mapping[str, str] = Field(default_factory=dict, repr=False)
-    """`producer.` of the flow, which in MirrorMaker 2 reaches offset syncs only."""
+    """Of the producer that writes offset syncs: `producer.` of the flow and the cluster's."""
 
 
 class FlowConfig(Section):
@@ -101,7 +101,7 @@ class FlowConfig(Section):
     topics_exclude: tuple[str, ...] = TOPICS_EXCLUDE
     """Regexes of topics that are never mirrored; wins over the topics asked for."""
     topic_filter_class: str = DEFAULT_TOPIC_FILTER
-    """Java class of the filter."""
+    """MirrorMaker 2's filter, or a Python class as `module:Class`."""
     policy: NamingPolicyConfig = NamingPolicyConfig()
     """How topics are called on the target."""
     replication_factor: int = 2
@@ -124,6 +124,8 @@ class FlowConfig(Section):
     """What a lane does when the source deleted records before they were mirrored."""
     on_topic_recreated: Literal["stall", "restart"] = "stall"
     """What a lane does when its source topic was deleted and created again."""
+    on_topic_deleted: Literal["keep", "delete"] = "keep"
+    """What becomes of a target topic whose source topic was deleted."""
     config_properties_exclude: tuple[str, ...] = CONFIG_PROPERTIES_EXCLUDE
     """Regexes of topic configurations that are not copied to the target."""
     clients: FlowClients = FlowClients()
@@ -182,6 +184,8 @@ class MirrorConfig(Section):
     """Spark and the slots."""
     rest: RestConfig = RestConfig()
     """MirrorMaker 2's own REST server."""
+    secret_variables: frozenset[str] = frozenset()
+    """Variables of the environment that hold secrets of the file; no child need see them."""
     notes: tuple[str, ...] = ()
     """Sentences about keys that were understood and do nothing, each with its line."""
 
@@ -209,3 +213,10 @@ class MirrorConfig(Section):
         return self.clusters[wanted.target].model_copy(
             update={"producer": clients.target_producer, "admin": clients.target_admin}
         )
+
+    def offset_syncs_of(self, wanted: FlowId) -> ClusterConfig:
+        """The cluster that holds a flow's offset syncs, with the overrides of who writes them."""
+        flow = self.flow(wanted)
+        on_source = flow.offset_syncs.location == "source"
+        held = self.source_of(wanted) if on_source else self.target_of(wanted)
+        return held.model_copy(update={"producer": flow.clients.offset_syncs_producer})

@@ -28,7 +28,12 @@ PROVIDER_CLASSES: Final = (FILE_PROVIDER, ENV_PROVIDER, DIRECTORY_PROVIDER)
 # The shape of Kafka's ConfigTransformer: the path ends at the first colon, the key at the brace.
 _REFERENCE: Final = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
 _SECRET_NAME: Final = re.compile(
-    r"password|secret|jaas|token(?!\.endpoint)|credential|ssl\.keystore\.key"
+    r"passw|passphrase|secret|jaas|token(?!\.endpoint)|credential|user\.?info"
+    r"|ssl\.keystore\.key|(?:api|access|private|encryption|signing)[._-]?key(?!\.file)",
+    re.IGNORECASE,
+)
+_SECRET_VALUE: Final = re.compile(
+    r"passw|passphrase|secret|://[^/\s@]*:[^/\s@]*@|-----BEGIN", re.IGNORECASE
 )
 
 
@@ -101,8 +106,18 @@ def is_secret_key(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+def looks_secret(value: str) -> bool:
+    """Whether a value holds a secret whatever its key: Java options, URLs with a password."""
+    return _SECRET_VALUE.search(value) is not None
+
+
 def has_reference(text: str) -> bool:
     return _REFERENCE.search(text) is not None
+
+
+def referred_names(text: str) -> frozenset[str]:
+    """The keys that the references in `text` ask their providers for."""
+    return frozenset(matched.group(3) for matched in _REFERENCE.finditer(text))
 
 
 def resolve(text: str, providers: Mapping[str, Provider], around: Surroundings) -> str:
@@ -123,10 +138,14 @@ def resolve(text: str, providers: Mapping[str, Provider], around: Surroundings) 
 
 def _look_up(provider: Provider, path: str, key: str, around: Surroundings) -> str:
     if provider.class_path == ENV_PROVIDER:
+        if path:
+            raise Unresolved("the environment has no paths")
         return _from_environment(provider, key, around)
     if not path:
         raise Unresolved("the path is missing")
     if provider.class_path == DIRECTORY_PROVIDER:
+        if "/" in key or key in ("", ".", ".."):
+            raise Unresolved(f"`{key}` is not the name of a file in the directory")
         return _read(provider, Path(path) / key, around).decode("utf-8", "replace")
     return _from_file(provider, Path(path), key, around)
 
@@ -154,10 +173,13 @@ def _from_file(provider: Provider, path: Path, key: str, around: Surroundings) -
 
 
 def _read(provider: Provider, path: Path, around: Surroundings) -> bytes:
-    # Without `..`, as Kafka does it, or an allowed path would open every path.
-    normal = Path(normpath(path))
-    if provider.allowed_paths and not any(normal.is_relative_to(a) for a in provider.allowed_paths):
-        raise Unresolved(f"{path} is not under `allowed.paths`")
+    if provider.allowed_paths:
+        # Without `..`, as Kafka does it, or an allowed path would open every path; and what was
+        # judged is what is read, since behind a link `..` leads elsewhere.
+        normal = Path(normpath(path))
+        if not any(normal.is_relative_to(allowed) for allowed in provider.allowed_paths):
+            raise Unresolved(f"{path} is not under `allowed.paths`")
+        path = normal
     try:
         return around.read_bytes(path)
     except OSError as exc:

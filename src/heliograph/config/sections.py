@@ -46,7 +46,7 @@ class NamingPolicyConfig(Section):
     """How a source topic is called on the target."""
 
     class_path: str = DEFAULT_POLICY
-    """Java class of the policy (Default or Identity)."""
+    """MirrorMaker 2's Default or Identity policy, or a Python class as `module:Class`."""
     separator: str = "."
     """Between the source alias and the topic."""
     internal_separator_enabled: bool = True
@@ -61,7 +61,7 @@ class GroupsConfig(Section):
     exclude: tuple[str, ...] = GROUPS_EXCLUDE
     """Regexes of group ids that are never followed; wins over the groups asked for."""
     filter_class: str = DEFAULT_GROUP_FILTER
-    """Java class of the filter."""
+    """MirrorMaker 2's filter, or a Python class as `module:Class`."""
     refresh_enabled: bool = True
     """Whether new groups are looked for while running."""
     refresh_interval_s: int = Field(default=600, ge=1)
@@ -70,6 +70,8 @@ class GroupsConfig(Section):
     """Whether translated positions are written to the target's own group offsets."""
     sync_offsets_interval_s: int = Field(default=60, ge=1)
     """Time between two writes of group offsets."""
+    on_rewind: Literal["follow", "keep"] = "follow"
+    """Whether a group that was set back on the source is set back on the target too."""
 
 
 class CheckpointsConfig(Section):
@@ -119,7 +121,7 @@ class TopicConfigsSync(Section):
     use_defaults_from: Literal["source", "target"] = "target"
     """Whose default applies to what the source topic does not override."""
     filter_class: str = DEFAULT_CONFIG_FILTER
-    """Java class of the filter."""
+    """MirrorMaker 2's filter, or a Python class as `module:Class`."""
 
 
 class TopicAclsSync(Section):
@@ -129,6 +131,8 @@ class TopicAclsSync(Section):
     """Whether ACLs are followed."""
     interval_s: int = Field(default=600, ge=1)
     """Time between two comparisons."""
+    mode: Literal["follow", "mirrormaker2"] = "follow"
+    """Whether what was revoked on the source is revoked too, or only added to as MirrorMaker 2."""
 
 
 class ConnectorConfig(Section):
@@ -139,9 +143,9 @@ class ConnectorConfig(Section):
     connector_class: str | None = None
     """Class of the connector."""
     source_alias: str | None = None
-    """Alias used in names instead of the flow's source."""
+    """Alias used in names, heartbeats and checkpoints instead of the flow's source."""
     target_alias: str | None = None
-    """Alias used in metrics instead of the flow's target."""
+    """Alias used in heartbeats and against cycles instead of the flow's target."""
     tasks_max_enforce: bool = True
     """Whether Connect refuses more tasks than `tasks.max`."""
     admin_timeout_ms: int = Field(default=60_000, ge=0)
@@ -212,7 +216,7 @@ class WorkerConfig(Section):
     config_storage_replication_factor: int = 3
     """Of that topic; -1 is the broker's default."""
     offset_flush_interval_ms: int = Field(default=60_000, ge=1)
-    """Time between two writes of Connect's positions."""
+    """Time after which an offset sync that was held back is written."""
     offset_flush_timeout_ms: int = Field(default=5_000, ge=1)
     """Bound on one such write."""
     exactly_once_source_support: Literal["disabled", "preparing", "enabled"] = "disabled"

@@ -19,6 +19,7 @@ _LIST_SEPARATOR: Final = re.compile(r"\s*,\s*")
 _HOST_PORT: Final = re.compile(
     r"(?:[A-Za-z0-9_+-]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,\[\]]+):(\d{1,5})"
 )
+_TOPIC_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._-]+")
 _TRAILING_COMMENT: Final = re.compile(r"\s#")
 
 
@@ -114,6 +115,9 @@ def regexes(value: str) -> tuple[str, ...]:
 
 
 def _regex(pattern: str) -> str:
+    if _TRAILING_COMMENT.search(pattern):
+        # Java takes it as part of the regex, which then matches nothing.
+        raise BadValue("a regex and more" + _comment_hint(pattern), pattern)
     try:
         return from_java(pattern)
     except RegexRefused as exc:
@@ -121,16 +125,13 @@ def _regex(pattern: str) -> str:
         raise BadValue(f"not a regex: {exc}{hint}", pattern) from exc
 
 
-def class_path(*known: str) -> Reader:
-    """One of the Java classes that have an equal here."""
-
-    def read(value: str) -> str:
-        if value in known:
-            return value
-        names = " or ".join(f"`{name}`" for name in known)
-        raise BadValue(f"a class that cannot run here; {names} can")
-
-    return read
+def part_of_a_name(value: str) -> str:
+    """A separator or an alias, which end up in names of topics."""
+    if not value:
+        raise BadValue("empty, so no name could be read back")
+    if _TOPIC_CHARACTERS.fullmatch(value) is None:
+        raise BadValue("not made of what a topic's name may hold: letters, digits, `.`, `_`, `-`")
+    return value
 
 
 def servers(value: str) -> tuple[str, ...]:

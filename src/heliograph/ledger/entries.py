@@ -10,6 +10,8 @@
                                           JSON    source offsets that are gone
     start|<topic>|<partition>|<position>|<author>
                                           JSON    where a lane starts by decision; the first counts
+    acl|<pattern>|<name>|<principal>|<host>|<operation>|<permission>
+                                          JSON    an ACL that the flow created on the target
 
 The topic's name carries the source and its cluster is the target, so keys name neither. Topics
 are named as on the source. `docs/reference/ledger.md` has the bytes; a test holds it to the code.
@@ -25,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from heliograph.acl import AclBinding
 from heliograph.errors import InvariantError
 from heliograph.ledger.runs import Run
 from heliograph.model import (
@@ -38,6 +41,11 @@ from heliograph.model import (
 
 RUNS_PER_ENTRY_MAX: Final = 16_384
 """A run takes 30 bytes at most, so an entry stays under half of a broker's default record limit."""
+
+ADOPTED: Final = "adopted"
+"""State of a head whose lane was taken over from a MirrorMaker 2 and not carried since."""
+RELEASED: Final = "released"
+"""State of a head whose lane was handed to a MirrorMaker 2: it must be adopted to go on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +142,8 @@ class StartEntry:
     source_topic_id: TopicId | None
     target_topic_id: TopicId | None
     at_ms: int
+    adopted: bool = False
+    """Whether another mirror has put what came before on the target, at offsets not known here."""
 
     @property
     def key(self) -> StartKey:
@@ -173,7 +183,20 @@ class LeaseEntry:
         return self.at_ms + self.lease_ms
 
 
-Entry = FlowEntry | LeaseEntry | HeadEntry | RunsEntry | LossEntry | StartEntry
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclEntry:
+    """The flow creates this ACL on the target, which did not have it.
+
+    Written before the ACL is created and removed after the ACL is. A crash in between leaves an
+    entry for an ACL that is not there, which costs nothing; the other order would leave an ACL
+    behind that is nobody's, and that nobody ever takes back.
+    """
+
+    binding: AclBinding
+    at_ms: int
+
+
+Entry = FlowEntry | LeaseEntry | HeadEntry | RunsEntry | LossEntry | StartEntry | AclEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +239,19 @@ class StartKey:
     author: str
 
 
-EntryKey = FlowKey | LeaseKey | HeadKey | RunsKey | LossKey | StartKey
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclKey:
+    binding: AclBinding
+
+
+EntryKey = FlowKey | LeaseKey | HeadKey | RunsKey | LossKey | StartKey | AclKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """What is written to have a key forgotten."""
+
+    key: EntryKey
 
 
 def ledger_topic(source_alias: ClusterAlias) -> TopicName:
@@ -274,5 +309,7 @@ def key_of(entry: Entry) -> EntryKey:
             )
         case StartEntry():
             return entry.key
+        case AclEntry():
+            return AclKey(binding=entry.binding)
         case _:
             assert_never(entry)

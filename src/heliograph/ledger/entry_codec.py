@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Final, assert_never
+from enum import StrEnum
+from typing import Final, TypeVar, assert_never
+from urllib.parse import quote, unquote_to_bytes
 
+from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.errors import InvariantError, WireError
 from heliograph.ledger.entries import (
+    AclEntry,
+    AclKey,
     Entry,
     EntryKey,
     FlowEntry,
@@ -33,6 +38,10 @@ PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _AUTHOR: Final = re.compile(r"[0-9a-f]{32}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
+_TEXT_BYTES_MAX: Final = 2**15 - 1
+"""Longest string in Kafka's ACL requests, so every ACL a broker can have fits."""
+_TEXT_AS_IT_IS: Final = ":*,=/@"
+"""What texts in keys may hold unescaped, beside letters, digits and `_.-~`."""
 _FLOW_FIELDS: Final = frozenset(
     {"source", "target", "producer_epoch", "source_cluster_id", "created_ms"}
 )
@@ -52,8 +61,12 @@ _HEAD_FIELDS: Final = frozenset(
 _START_FIELDS: Final = frozenset(
     {"source_offset", "target_offset", "source_topic_id", "target_topic_id", "at_ms"}
 )
+_START_FLAGS: Final = frozenset({"adopted"})
 _LEASE_FIELDS: Final = frozenset({"host", "pid", "at_ms", "lease_ms", "slot_count"})
 _LOSS_FIELDS: Final = frozenset({"lost_end", "reason", "at_ms"})
+_ACL_FIELDS: Final = frozenset({"at_ms"})
+
+Word = TypeVar("Word", bound=StrEnum)
 
 
 def encode(entry: Entry) -> tuple[bytes, bytes]:
@@ -73,6 +86,8 @@ def encode(entry: Entry) -> tuple[bytes, bytes]:
             value = _loss_value(entry)
         case StartEntry():
             value = _start_value(entry)
+        case AclEntry():
+            value = to_json({"at_ms": entry.at_ms})
         case _:
             assert_never(entry)
     try:
@@ -101,6 +116,9 @@ def decode(key: bytes, value: bytes | None) -> Entry | None:
             return _decode_loss(parsed, value)
         case StartKey():
             return _decode_start(parsed, value)
+        case AclKey():
+            at_ms = Fields(value, _ACL_FIELDS).number("at_ms")
+            return AclEntry(binding=parsed.binding, at_ms=at_ms)
         case _:
             assert_never(parsed)
 
@@ -130,6 +148,8 @@ def encode_key(key: EntryKey) -> bytes:
             parts = ("loss", key.topic, key.partition, key.position, key.lost_start)
         case StartKey():
             parts = ("start", key.topic, key.partition, key.position, key.author)
+        case AclKey():
+            parts = ("acl", *_acl_parts(key.binding))
         case _:
             assert_never(key)
     encoded = "|".join(str(part) for part in parts).encode()
@@ -173,6 +193,17 @@ def decode_key(key: bytes) -> EntryKey:
                 position=_number(position),
                 author=author,
             )
+        case ["acl", pattern, name, principal, host, operation, permission]:
+            return AclKey(
+                binding=AclBinding(
+                    pattern=_one_of(AclPattern, pattern),
+                    name=_text(name),
+                    principal=_text(principal),
+                    host=_text(host),
+                    operation=_one_of(AclOperation, operation),
+                    permission=_one_of(AclPermission, permission),
+                )
+            )
     raise WireError(f"ledger key of no known kind: {key[:80]!r}")
 
 
@@ -187,6 +218,37 @@ def _number(text: str, most: int = OFFSET_MAX) -> int:
     if _NUMBER.fullmatch(text) is None or int(text) > most:
         raise WireError(f"ledger key: not a number up to {most}: {text[:80]!r}")
     return int(text)
+
+
+def _acl_parts(binding: AclBinding) -> tuple[str, ...]:
+    """Names and principals may hold anything, a bar or an umlaut too; keys are ASCII."""
+    return (
+        binding.pattern.value,
+        quote(binding.name, safe=_TEXT_AS_IT_IS),
+        quote(binding.principal, safe=_TEXT_AS_IT_IS),
+        quote(binding.host, safe=_TEXT_AS_IT_IS),
+        binding.operation.value,
+        binding.permission.value,
+    )
+
+
+def _text(escaped: str) -> str:
+    raw = unquote_to_bytes(escaped)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise WireError(f"ledger key: not UTF-8: {escaped[:80]!r}") from exc
+    # One spelling per text, as for numbers.
+    if not 0 < len(raw) <= _TEXT_BYTES_MAX or quote(text, safe=_TEXT_AS_IT_IS) != escaped:
+        raise WireError(f"ledger key: not a text: {escaped[:80]!r}")
+    return text
+
+
+def _one_of(kind: type[Word], text: str) -> Word:
+    try:
+        return kind(text)
+    except ValueError as exc:
+        raise WireError(f"ledger key: not a {kind.__name__}: {text[:80]!r}") from exc
 
 
 def _flow_value(entry: FlowEntry) -> bytes:
@@ -307,11 +369,12 @@ def _start_value(entry: StartEntry) -> bytes:
             "target_topic_id": entry.target_topic_id,
             "at_ms": entry.at_ms,
         }
+        | ({"adopted": True} if entry.adopted else {})
     )
 
 
 def _decode_start(key: StartKey, value: bytes) -> StartEntry:
-    fields = Fields(value, _START_FIELDS)
+    fields = Fields(value, _START_FIELDS, flags=_START_FLAGS)
     return StartEntry(
         topic=key.topic,
         partition=key.partition,
@@ -322,4 +385,5 @@ def _decode_start(key: StartKey, value: bytes) -> StartEntry:
         source_topic_id=_topic_id(fields, "source_topic_id"),
         target_topic_id=_topic_id(fields, "target_topic_id"),
         at_ms=fields.number("at_ms"),
+        adopted=fields.flag("adopted"),
     )

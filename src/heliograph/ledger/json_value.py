@@ -21,11 +21,16 @@ def to_json(fields: Mapping[str, str | int | None]) -> bytes:
 
 
 class Fields:
-    """The members of one JSON object that must have exactly these names, and a known version."""
+    """The members of one JSON object that must have exactly these names, and a known version.
+
+    Flags may be left out, which is how they are false; where they are there, they are true.
+    """
 
     __slots__ = ("_members",)
 
-    def __init__(self, value: bytes, names: frozenset[str]) -> None:
+    def __init__(
+        self, value: bytes, names: frozenset[str], *, flags: frozenset[str] = frozenset()
+    ) -> None:
         if len(value) > JSON_BYTES_MAX:
             raise WireError(
                 f"ledger value has {len(value)} bytes, expected at most {JSON_BYTES_MAX}"
@@ -39,9 +44,15 @@ class Fields:
             raise WireError("ledger value is not a JSON object")
         if type(members.get("v")) is not int or members["v"] != VERSION:
             raise WireError(f"ledger value of another version than {VERSION}")
-        if members.keys() != names | {"v"}:
+        if members.keys() - flags != names | {"v"}:
             raise WireError(f"ledger value does not have exactly the fields {sorted(names)}")
+        # One spelling per value, so that what is read is what would be written.
+        if any(members[flag] is not True for flag in flags & members.keys()):
+            raise WireError(f"ledger value: one of {sorted(flags)} is there and not true")
         self._members: dict[str, object] = members
+
+    def flag(self, name: str) -> bool:
+        return name in self._members
 
     def number(self, name: str, most: int = OFFSET_MAX) -> int:
         member = self._members[name]

@@ -20,9 +20,15 @@ from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.log import read_batches
 from heliograph.clock import now_ms
-from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError, LeaderMoved, WireError
-from heliograph.ledger.entries import Entry, new_author
-from heliograph.ledger.entry_codec import encode
+from heliograph.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    InvariantError,
+    NotAuthorised,
+    WireError,
+)
+from heliograph.ledger.entries import Entry, Tombstone, new_author
+from heliograph.ledger.entry_codec import encode, encode_key
 from heliograph.ledger.view import LedgerView
 from heliograph.model import TopicName, TopicPartition
 from heliograph.wire.batch import SEQUENCES, restamp
@@ -83,12 +89,13 @@ class LedgerStore:
         self.on_durable: list[Callable[[], None]] = []
         self.problem: BrokerError | None = None
         """Why the ledger cannot be written at this moment; None while it can."""
+        self._on_problem: list[Callable[[], None]] = []
         self._cluster = cluster
         self._partition = TopicPartition(topic=topic, partition=0)
         self._next_offset = 0
         self._garbage = 0
         self._tickets = 0
-        self._pending: list[tuple[int, Entry]] = []
+        self._pending: list[tuple[int, Entry | Tombstone]] = []
         self._producer: _Producer | None = None
         self._wake = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
@@ -109,7 +116,7 @@ class LedgerStore:
                     self._fold(bytes(batch))
                 self._next_offset = header.next_offset
 
-    def write_soon(self, entries: Iterable[Entry]) -> int:
+    def write_soon(self, entries: Iterable[Entry | Tombstone]) -> int:
         """Queue entries in order; the ticket returned is durable once all of them are."""
         for entry in entries:
             self._tickets += 1
@@ -121,9 +128,16 @@ class LedgerStore:
                 self._writing.add_done_callback(self._ended)
         return self._tickets
 
-    async def write(self, entries: Iterable[Entry]) -> None:
+    async def write(self, entries: Iterable[Entry | Tombstone]) -> None:
         """Write and wait until it is durable, however long the cluster takes."""
         await self._until_durable(self.write_soon(entries))
+
+    async def write_or_refuse(self, entries: Iterable[Entry | Tombstone]) -> None:
+        """As `write`, but raises `NotAuthorised` where only an operator can end the wait.
+
+        The entries stay queued and are written once they may be: what is repeated is harmless.
+        """
+        await self._until_durable(self.write_soon(entries), unless_refused=True)
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all that was queued is durable; `BrokerError` if that takes too long."""
@@ -135,17 +149,21 @@ class LedgerStore:
             problem = self.problem or BrokerUnreachable(f"{where}: not written in {timeout_s:g} s")
             raise problem from exc
 
-    async def _until_durable(self, ticket: int) -> None:
+    async def _until_durable(self, ticket: int, *, unless_refused: bool = False) -> None:
         done = asyncio.Event()
         self.on_durable.append(done.set)
+        self._on_problem.append(done.set)
         try:
             while self.durable < ticket:
                 if self._bug is not None:
                     raise InvariantError(f"{self._partition}: the writer ended") from self._bug
+                if unless_refused and isinstance(self.problem, NotAuthorised):
+                    raise NotAuthorised(str(self.problem)) from self.problem
                 done.clear()
                 await done.wait()
         finally:
             self.on_durable.remove(done.set)
+            self._on_problem.remove(done.set)
 
     async def close(self) -> None:
         if self._writing is not None:
@@ -207,6 +225,8 @@ class LedgerStore:
             return False
         except BrokerError as exc:
             self.problem = exc
+            for notify in tuple(self._on_problem):
+                notify()
             return False
         self.problem = None
         if packed.producer is not None:
@@ -233,7 +253,7 @@ class LedgerStore:
         leader = self._cluster.leader(partition)
         where = f"cluster {self._cluster.alias}: {partition}"
         if leader is None:
-            raise LeaderMoved(f"{where} has no leader now")
+            raise self._cluster.leaderless(partition)
         connection = await self._cluster.connection(leader.broker, "ledger")
         version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX)
         parts = produce_request(
@@ -251,10 +271,11 @@ class LedgerStore:
                 error = broker_error(where, row.error_code, row.message)
                 raise _ProducerForgotten(str(error))
             if row.error_code not in _PRESENT:
-                raise broker_error(where, row.error_code, row.message)
+                permission = f"WRITE on topic {partition.topic}"
+                raise broker_error(where, row.error_code, row.message, permission=permission)
 
 
-def _pack(pending: Sequence[tuple[int, Entry]]) -> _Packed:
+def _pack(pending: Sequence[tuple[int, Entry | Tombstone]]) -> _Packed:
     """As many entries as fit one batch, at least one."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
@@ -268,8 +289,12 @@ def _pack(pending: Sequence[tuple[int, Entry]]) -> _Packed:
     at_ms = now_ms()
     count = 0
     for _, entry in pending:
-        key, value = encode(entry)
+        key, value = _record(entry)
         if builder.append(count, at_ms, key, value, []) is None:
             break
         count += 1
     return _Packed(count, bytearray(builder.build()))
+
+
+def _record(entry: Entry | Tombstone) -> tuple[bytes, bytes | None]:
+    return (encode_key(entry.key), None) if isinstance(entry, Tombstone) else encode(entry)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from heliograph.acl import AclBinding
 from heliograph.ledger.entries import (
+    AclEntry,
+    AclKey,
     Entry,
     EntryKey,
     FlowEntry,
@@ -51,6 +54,7 @@ class LedgerView:
         self._flows: dict[int, FlowEntry] = {}
         self._holder: LeaseEntry | None = None
         self._lanes: dict[TopicPartition, _LaneFold] = {}
+        self._acls: dict[AclKey, AclEntry] = {}
 
     @property
     def flow(self) -> FlowEntry | None:
@@ -70,6 +74,11 @@ class LedgerView:
         holder renews. Who was refused lets go at once, so this takes a driver that died between.
         """
         return self._holder
+
+    @property
+    def acls(self) -> frozenset[AclBinding]:
+        """What the flow created on the target and did not take back."""
+        return frozenset(key.binding for key in self._acls)
 
     @property
     def lanes(self) -> tuple[TopicPartition, ...]:
@@ -129,6 +138,8 @@ class LedgerView:
                 self._fold_of(entry).add_loss(entry)
             case StartEntry():
                 self._fold_of(entry).add_start(entry)
+            case AclEntry():
+                self._acls[AclKey(binding=entry.binding)] = entry
             case _:
                 assert_never(entry)
 
@@ -140,6 +151,9 @@ class LedgerView:
         if isinstance(key, LeaseKey):
             if self._holder is not None and self._holder.author == key.author:
                 self._holder = None
+            return
+        if isinstance(key, AclKey):
+            self._acls.pop(key, None)
             return
         lane = TopicPartition(topic=key.topic, partition=key.partition)
         fold = self._lanes.get(lane)

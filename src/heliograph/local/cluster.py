@@ -168,13 +168,14 @@ class LocalCluster:
                     broker.end()
 
     def _checkpoint(self) -> Path:
-        mechanism = self.spec.sasl
-        if mechanism not in SCRAM_MECHANISMS:
-            return self._install.checkpoint
-        scram = {
-            user: f"{mechanism}=[name={user},password={password}]"
+        scram = [
+            f"{mechanism}=[name={user},password={password}]"
+            for mechanism in self.spec.mechanisms
+            if mechanism in SCRAM_MECHANISMS
             for user, password in self._credentials.users.items()
-        }
+        ]
+        if not scram:
+            return self._install.checkpoint
         path = self.folder / "bootstrap.checkpoint"
         path.write_bytes(bootstrap_checkpoint(self._install, self.folder / "format", scram))
         return path

@@ -14,10 +14,14 @@ from heliograph.local.ports import LOOPBACK
 ADMIN_USER: Final = "heliograph"
 BROKER_USER: Final = "broker"
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-SASL_MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS)
+BEARER_MECHANISM: Final = "OAUTHBEARER"
+SASL_MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS, BEARER_MECHANISM)
 _CONTROLLERS_MAX: Final = 3
 _PLAIN_LOGIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_BEARER: Final = "org.apache.kafka.common.security.oauthbearer"
+_BEARER_LOGIN: Final = f"{_BEARER}.OAuthBearerLoginModule"
+_BEARER_VALIDATOR: Final = f"{_BEARER}.OAuthBearerValidatorCallbackHandler"
 # Names and passwords go unquoted into two of Kafka's little languages.
 _WORD: Final = re.compile(r"[A-Za-z0-9._-]+\Z")
 _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -31,6 +35,11 @@ class ClusterSpec:
     mutual_tls: bool = False
     """Clients need a certificate too; only with `tls`."""
     sasl: str | None = None
+    """How clients prove who they are, the admin user among them."""
+    more_sasl: tuple[str, ...] = ()
+    """Further mechanisms of the same listener; only with `sasl`."""
+    jwks: str | None = None
+    """URL of the keys that sign bearer tokens; without it Kafka takes unsigned ones."""
     authorizer: bool = False
     """Nothing is allowed but to the admin user, until ACLs say so; only with `sasl`."""
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -52,8 +61,15 @@ class ClusterSpec:
             return "the alias may have letters, digits, - and _"
         if self.brokers < 1:
             return f"brokers is {self.brokers}, less than one"
-        if self.sasl is not None and self.sasl not in SASL_MECHANISMS:
-            return f"sasl is {self.sasl!r}, not one of {', '.join(SASL_MECHANISMS)}"
+        unknown = [name for name in self.mechanisms if name not in SASL_MECHANISMS]
+        if unknown:
+            return f"sasl is {unknown[0]!r}, not one of {', '.join(SASL_MECHANISMS)}"
+        if self.more_sasl and self.sasl is None:
+            return "more_sasl needs sasl, which is what the admin user uses"
+        if self.jwks is not None and self.sasl == BEARER_MECHANISM:
+            return "jwks needs another sasl first: nobody here signs a token for the admin user"
+        if self.jwks is not None and BEARER_MECHANISM not in self.mechanisms:
+            return f"jwks needs {BEARER_MECHANISM} in more_sasl"
         odd = [n for n, word in self.users.items() if not (_WORD.match(n) and _WORD.match(word))]
         if odd:
             return f"name or password of user {odd[0]!r} has more than letters, digits, . _ and -"
@@ -64,6 +80,10 @@ class ClusterSpec:
         if self.advertised_ports and len(self.advertised_ports) != self.brokers:
             return f"{len(self.advertised_ports)} advertised ports for {self.brokers} brokers"
         return None
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        return self.more_sasl if self.sasl is None else (self.sasl, *self.more_sasl)
 
     @property
     def controllers(self) -> int:
@@ -192,14 +212,16 @@ def _security_properties(
             "ssl.client.auth": "required" if spec.mutual_tls else "none",
         }
     if spec.sasl is not None:
-        jaas = f"{_SCRAM_LOGIN} required;"
-        if spec.sasl == "PLAIN":
-            known = " ".join(f'user_{name}="{word}"' for name, word in credentials.users.items())
-            jaas = f"{_PLAIN_LOGIN} required {known};"
         for listener in ("client", "proxied") if spec.advertised_ports else ("client",):
             prefix = f"listener.name.{listener}"
-            properties[f"{prefix}.sasl.enabled.mechanisms"] = spec.sasl
-            properties[f"{prefix}.{spec.sasl.lower()}.sasl.jaas.config"] = jaas
+            properties[f"{prefix}.sasl.enabled.mechanisms"] = ",".join(spec.mechanisms)
+            for mechanism in spec.mechanisms:
+                jaas = _listener_jaas(mechanism, credentials)
+                properties[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = jaas
+            if spec.jwks is not None:
+                handler = f"{prefix}.{BEARER_MECHANISM.lower()}.sasl.server.callback.handler.class"
+                properties[handler] = _BEARER_VALIDATOR
+                properties["sasl.oauthbearer.jwks.endpoint.url"] = spec.jwks
     if spec.authorizer:
         word = credentials.broker_password
         jaas = (
@@ -218,6 +240,13 @@ def _security_properties(
     return properties
 
 
+def _listener_jaas(mechanism: str, credentials: Credentials) -> str:
+    if mechanism == "PLAIN":
+        known = " ".join(f'user_{name}="{word}"' for name, word in credentials.users.items())
+        return f"{_PLAIN_LOGIN} required {known};"
+    return f"{_BEARER_LOGIN if mechanism == BEARER_MECHANISM else _SCRAM_LOGIN} required;"
+
+
 def client_properties(
     spec: ClusterSpec, *, user: str, password: str, tls: TlsFiles | None
 ) -> dict[str, str]:
@@ -228,12 +257,17 @@ def client_properties(
         if spec.mutual_tls:
             properties |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(tls.client)}
     if spec.sasl is not None:
-        module = _PLAIN_LOGIN if spec.sasl == "PLAIN" else _SCRAM_LOGIN
         properties["sasl.mechanism"] = spec.sasl
-        properties["sasl.jaas.config"] = (
-            f'{module} required username="{user}" password="{password}";'
-        )
+        properties["sasl.jaas.config"] = login_line(spec.sasl, user=user, password=password)
     return properties
+
+
+def login_line(mechanism: str, *, user: str, password: str) -> str:
+    """A Java client's `sasl.jaas.config`; an unsigned token needs no password."""
+    if mechanism == BEARER_MECHANISM:
+        return f'{_BEARER_LOGIN} required unsecuredLoginStringClaim_sub="{user}";'
+    module = _PLAIN_LOGIN if mechanism == "PLAIN" else _SCRAM_LOGIN
+    return f'{module} required username="{user}" password="{password}";'
 
 
 def librdkafka_properties(
@@ -246,7 +280,13 @@ def librdkafka_properties(
         if spec.mutual_tls:
             properties["ssl.certificate.location"] = str(tls.client)
             properties["ssl.key.location"] = str(tls.client)
-    if spec.sasl is not None:
+    if spec.sasl == BEARER_MECHANISM:
+        properties |= {
+            "sasl.mechanism": spec.sasl,
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": f"principal={user}",
+        }
+    elif spec.sasl is not None:
         properties |= {
             "sasl.mechanism": spec.sasl,
             "sasl.username": user,

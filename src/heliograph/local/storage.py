@@ -97,7 +97,7 @@ def _record(java: Path, classpath: Sequence[Path], folder: Path) -> None:
             checkpoint=made / _CHECKPOINT,
             archive=None,
         )
-        bare.checkpoint.write_bytes(bootstrap_checkpoint(bare, Path(scratch) / "format", {}))
+        bare.checkpoint.write_bytes(bootstrap_checkpoint(bare, Path(scratch) / "format", ()))
         _record_classes(bare, Path(scratch) / "broker-0", made / "classes.jsa")
         shutil.move(made, folder)
 
@@ -132,8 +132,8 @@ def _record_classes(install: KafkaInstall, folder: Path, archive: Path) -> None:
         broker.kill(signal.SIGTERM)
 
 
-def bootstrap_checkpoint(install: KafkaInstall, scratch: Path, scram: Mapping[str, str]) -> bytes:
-    """A cluster's first metadata; `scram` maps users to `MECHANISM=[name=…,password=…]`."""
+def bootstrap_checkpoint(install: KafkaInstall, scratch: Path, scram: Sequence[str]) -> bytes:
+    """A cluster's first metadata; `scram` is `MECHANISM=[name=…,password=…]` of every user."""
     scratch.mkdir(mode=0o700, parents=True)
     settings = {
         "node.id": "0",
@@ -151,7 +151,7 @@ def bootstrap_checkpoint(install: KafkaInstall, scratch: Path, scram: Mapping[st
     arguments += ["-cp", os.pathsep.join(map(str, install.classpath))]
     arguments += ["kafka.tools.StorageTool", "format", "--cluster-id", random_id()]
     arguments += ["--config", str(scratch / "server.properties")]
-    for credential in scram.values():
+    for credential in scram:
         arguments += ["--add-scram", credential]
     # Arguments are visible to every user of the machine and these hold passwords, so Java reads
     # them from a file.
@@ -197,6 +197,9 @@ def broker_command(
     command += [f"{logger}.showDateTime=true", f"{logger}.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS"]
     if install.archive is not None:
         command += [f"-XX:SharedArchiveFile={install.archive}"]
+    if spec.jwks is not None:
+        # Kafka reads keys and tokens from no place that its operator did not allow (KIP-1139).
+        command += [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={spec.jwks}"]
     command += [*spec.jvm_options, "-cp", os.pathsep.join(map(str, install.classpath))]
     return [*command, "kafka.Kafka", str(settings)]
 

@@ -30,6 +30,7 @@ def plan_lanes(
                 ),
                 target=TopicPartition(topic=target_name, partition=partition.partition),
                 source_topic_id=read.id,
+                target_topic_id=written.id,
                 start_at=flow.start_at,
                 offsets=flow.offsets,
                 on_existing=flow.on_existing,

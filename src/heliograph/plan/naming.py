@@ -1,21 +1,25 @@
-"""What topics are called on the target, and where a name says it is from. Pure; runs anywhere.
+"""What topics are called on the target, and where a name says it is from. Pure; runs on the driver.
 
 The rules are MirrorMaker 2's `DefaultReplicationPolicy` and `IdentityReplicationPolicy`, to the
-letter, since its users have topics, ACLs and consumers with these names already.
+letter, since its users have topics, ACLs and consumers with these names already. A policy of the
+operator's own is a Python class, constructed with the keyword arguments `source`, `separator` and
+`internal_separator_enabled`; the simplest is a subclass of one of these two.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from heliograph.config.plugins import POLICY_METHODS, UnusableClass, is_python_path, load_class
 from heliograph.config.schema import FlowConfig
-from heliograph.errors import ConfigError
+from heliograph.errors import ConfigError, PluginFailed
 from heliograph.model import ClusterAlias, TopicName
 
 HEARTBEATS: Final = TopicName("heartbeats")
 LEDGER_PREFIX: Final = "heliograph-ledger."
 _SEPARATOR_DEFAULT: Final = "."
+POLICY_KEY: Final = "replication.policy.class"
 _JAVA_PACKAGE: Final = "org.apache.kafka.connect.mirror."
 _WORKER_TOPIC_PREFIXES: Final = ("mm2-offset-syncs", "mm2-offsets", "mm2-configs", "mm2-status")
 
@@ -45,6 +49,14 @@ class NamingPolicy(Protocol):
 
     def is_mirror_bookkeeping(self, topic: TopicName) -> bool:
         """Whether the topic describes a mirror; a copy would describe one that is not there."""
+        ...
+
+    def offset_syncs_topic(self, other: ClusterAlias) -> TopicName:
+        """`other` is the cluster the topic is *not* on."""
+        ...
+
+    def checkpoints_topic(self, source: ClusterAlias) -> TopicName:
+        """Checkpoints of groups of `source`, on the target."""
         ...
 
 
@@ -90,7 +102,6 @@ class DefaultReplicationPolicy:
         )
 
     def offset_syncs_topic(self, other: ClusterAlias) -> TopicName:
-        """`other` is the cluster the topic is *not* on."""
         return TopicName(
             f"mm2-offset-syncs{self._internal_separator}{other}{self._internal_suffix}"
         )
@@ -141,6 +152,68 @@ def _looks_like_heartbeats(topic: TopicName) -> bool:
     return topic.endswith(HEARTBEATS)
 
 
+class PythonPolicy:
+    """A policy of the operator's own; what it raises or gets wrong is told with the topic."""
+
+    def __init__(self, path: str, policy: Any) -> None:
+        self._path, self._policy = path, policy
+
+    def target_topic(self, topic: TopicName) -> TopicName:
+        return TopicName(self._text("target_topic", topic))
+
+    def topic_source(self, topic: TopicName) -> ClusterAlias | None:
+        answer = self._text_or_none("topic_source", topic)
+        return None if answer is None else ClusterAlias(answer)
+
+    def upstream_topic(self, topic: TopicName) -> TopicName | None:
+        answer = self._text_or_none("upstream_topic", topic)
+        if answer is not None and answer != topic and len(answer) >= len(topic):
+            # Walking upstream would not end.
+            raise self._failed("upstream_topic", topic, f"gave `{answer}`, which is no shorter")
+        return None if answer is None else TopicName(answer)
+
+    def is_internal(self, topic: TopicName) -> bool:
+        return self._bool("is_internal", topic)
+
+    def is_mirror_bookkeeping(self, topic: TopicName) -> bool:
+        # Heliograph's own bookkeeping is not for a policy to give away.
+        return topic.startswith(LEDGER_PREFIX) or self._bool("is_mirror_bookkeeping", topic)
+
+    def offset_syncs_topic(self, other: ClusterAlias) -> TopicName:
+        return TopicName(self._text("offset_syncs_topic", other))
+
+    def checkpoints_topic(self, source: ClusterAlias) -> TopicName:
+        return TopicName(self._text("checkpoints_topic", source))
+
+    def _text(self, method: str, name: str) -> str:
+        answer = self._ask(method, name)
+        if not isinstance(answer, str) or not answer:
+            raise self._failed(method, name, f"gave {answer!r:.60}, not a name")
+        return answer
+
+    def _text_or_none(self, method: str, name: str) -> str | None:
+        answer = self._ask(method, name)
+        if answer is not None and not isinstance(answer, str):
+            raise self._failed(method, name, f"gave {answer!r:.60}, neither a name nor None")
+        return answer
+
+    def _bool(self, method: str, name: str) -> bool:
+        answer = self._ask(method, name)
+        if not isinstance(answer, bool):
+            raise self._failed(method, name, f"gave {answer!r:.60}, not a bool")
+        return answer
+
+    def _ask(self, method: str, name: str) -> object:
+        try:
+            return getattr(self._policy, method)(name)
+        except Exception as exc:  # foreign code may raise anything
+            said = f"raised {type(exc).__name__}: {exc}"
+            raise self._failed(method, name, said) from exc
+
+    def _failed(self, method: str, name: str, what: str) -> PluginFailed:
+        return PluginFailed(f"`{self._path}`: {method}({name!r}) {what}")
+
+
 _POLICIES: Final[dict[str, type[DefaultReplicationPolicy]]] = {
     "DefaultReplicationPolicy": DefaultReplicationPolicy,
     "IdentityReplicationPolicy": IdentityReplicationPolicy,
@@ -148,24 +221,57 @@ _POLICIES: Final[dict[str, type[DefaultReplicationPolicy]]] = {
 
 
 def naming_policy(flow: FlowConfig) -> NamingPolicy:
-    """The policy of a flow, by MirrorMaker 2's class name, with or without its package."""
-    chosen = flow.policy
-    found = _POLICIES.get(chosen.class_path.removeprefix(_JAVA_PACKAGE))
+    """The policy of a flow: MirrorMaker 2's by class name, with or without its package, or one of
+    the operator's own as `module:Class`."""
+    path = flow.policy.class_path
     problems: list[str] = []
-    if found is None:
-        known = " or ".join(sorted(_POLICIES))
-        problems.append(
-            f"replication.policy.class: {chosen.class_path} is not a known policy; use {known}"
-        )
-    if not chosen.separator:
+    found: type[Any] | None = None
+    if is_python_path(path):
+        try:
+            found = load_class(path, POLICY_METHODS)
+        except UnusableClass as exc:
+            problems.append(f"{POLICY_KEY}: is `{path}`, {exc}")
+    else:
+        found = _POLICIES.get(path.removeprefix(_JAVA_PACKAGE))
+        if found is None:
+            known = " or ".join(sorted(_POLICIES))
+            problems.append(
+                f"{POLICY_KEY}: {path} is not a known policy; use {known}, "
+                "or a Python class written `module:Class`"
+            )
+    if not flow.policy.separator:
         problems.append("replication.policy.separator: is empty, so no name could be read back")
     if found is None or problems:
         raise ConfigError(str(flow.id), tuple(problems))
-    return found(
-        source=ClusterAlias(flow.connector.source_alias or flow.id.source),
-        separator=chosen.separator,
-        internal_separator_enabled=chosen.internal_separator_enabled,
-    )
+    return _constructed(flow, found)
+
+
+def _constructed(flow: FlowConfig, found: type[Any]) -> NamingPolicy:
+    path = flow.policy.class_path
+    try:
+        made = found(
+            source=source_alias(flow),
+            separator=flow.policy.separator,
+            internal_separator_enabled=flow.policy.internal_separator_enabled,
+        )
+    except Exception as exc:  # foreign code may raise anything
+        said = f"{type(exc).__name__}: {exc}"
+        why = f"{POLICY_KEY}: is `{path}`, which cannot be constructed: {said}"
+        raise ConfigError(str(flow.id), (why,)) from exc
+    if not is_python_path(path):
+        assert isinstance(made, DefaultReplicationPolicy)
+        return made
+    return PythonPolicy(path, made)
+
+
+def source_alias(flow: FlowConfig) -> ClusterAlias:
+    """What the source is called in names of topics and in records of a mirror."""
+    return ClusterAlias(flow.connector.source_alias or flow.id.source)
+
+
+def target_alias(flow: FlowConfig) -> ClusterAlias:
+    """What the target is called in records of a mirror, and what a cycle is known by."""
+    return ClusterAlias(flow.connector.target_alias or flow.id.target)
 
 
 def original_topic(policy: NamingPolicy, topic: TopicName) -> TopicName:

@@ -5,14 +5,15 @@ Nothing is ever deleted or shrunk, and a topic that is there keeps its settings.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from heliograph.config.schema import FlowConfig
+from heliograph.config.sections import DEFAULT_CONFIG_FILTER
 from heliograph.model import FlowId, OnExisting, TopicName
+from heliograph.plan.filters import CONFIG_FILTER_KEY, ConfigFilter, config_filter
 from heliograph.plan.topics import Selection
 from heliograph.plan.view import ClusterView, ConfigOrigin, TopicSetting, TopicView
 
@@ -72,10 +73,14 @@ def plan_provisioning(
     `foreign_records` counts what target topics hold that no lane of the flow explains.
     """
     foreign = {} if foreign_records is None else foreign_records
-    exclude = tuple(re.compile(pattern) for pattern in flow.config_properties_exclude)
+    copied = config_filter(flow)
     to_create: list[TopicToCreate] = []
     to_grow: list[PartitionsToGrow] = []
-    notes: list[PlanNote] = []
+    notes = [
+        _problem(decision.topic, f"not mirrored: {decision.why}")
+        for decision in selection.decisions
+        if decision.is_problem
+    ]
     for source_name, target_name in selection.mirrored:
         wanted = source.topics.get(source_name)
         if wanted is None:
@@ -90,10 +95,10 @@ def plan_provisioning(
                 name=target_name,
                 partitions=wanted.partition_count,
                 replication_factor=flow.replication_factor,
-                configs=configs_to_copy(wanted, exclude),
+                configs=configs_to_copy(wanted, copied),
             )
             to_create.append(creation)
-            notes.extend(_notes_on_creation(creation, wanted, exclude, target))
+            notes.extend(_notes_on_creation(creation, wanted, flow, target))
         else:
             growth = _growth(present, wanted)
             if growth is not None:
@@ -108,27 +113,26 @@ def plan_provisioning(
     )
 
 
-def configs_to_copy(topic: TopicView, exclude: tuple[re.Pattern[str], ...]) -> Mapping[str, str]:
+def configs_to_copy(topic: TopicView, copied: ConfigFilter) -> Mapping[str, str]:
     """The settings a new topic on the target is given, as MirrorMaker 2 chooses them."""
     settings = {} if topic.settings is None else topic.settings
     return {
         setting.name: setting.value
         for setting in settings.values()
-        if setting.value is not None and _is_own(setting) and not _excluded(setting, exclude)
+        if setting.value is not None and _is_own(setting) and copied.should_copy(setting.name)
     }
 
 
-def _is_own(setting: TopicSetting) -> bool:
-    """Whether somebody set it for this topic, rather than the brokers' files for all of them."""
+def is_topics_to_say(setting: TopicSetting) -> bool:
+    """Whether a topic elsewhere may have it: brokers' files and secrets stay where they are."""
     return not (
-        setting.read_only
-        or setting.sensitive
-        or setting.origin in (ConfigOrigin.DEFAULT, ConfigOrigin.STATIC_BROKER)
+        setting.read_only or setting.sensitive or setting.origin is ConfigOrigin.STATIC_BROKER
     )
 
 
-def _excluded(setting: TopicSetting, exclude: tuple[re.Pattern[str], ...]) -> bool:
-    return any(pattern.fullmatch(setting.name) for pattern in exclude)
+def _is_own(setting: TopicSetting) -> bool:
+    """Whether somebody set it, rather than Kafka's own defaults for all topics."""
+    return is_topics_to_say(setting) and setting.origin is not ConfigOrigin.DEFAULT
 
 
 def _growth(present: TopicView, wanted: TopicView) -> PartitionsToGrow | None:
@@ -144,7 +148,7 @@ def _growth(present: TopicView, wanted: TopicView) -> PartitionsToGrow | None:
 def _notes_on_creation(
     creation: TopicToCreate,
     wanted: TopicView,
-    exclude: tuple[re.Pattern[str], ...],
+    flow: FlowConfig,
     target: ClusterView,
 ) -> Iterator[PlanNote]:
     name = creation.name
@@ -161,13 +165,13 @@ def _notes_on_creation(
     if wanted.settings is None:
         yield _note(name, "settings of the source topic are not known, none are copied")
     else:
-        left_out = sorted(
-            setting.name
-            for setting in wanted.settings.values()
-            if _is_own(setting) and _excluded(setting, exclude)
-        )
+        own = {setting.name for setting in wanted.settings.values() if _is_own(setting)}
+        copied = config_filter(flow)
+        left_out = sorted(name for name in own if not copied.should_copy(name))
         if left_out:
-            yield _note(name, f"not copied (config.properties.exclude): {', '.join(left_out)}")
+            is_list = flow.topic_configs.filter_class == DEFAULT_CONFIG_FILTER
+            key = "config.properties.exclude" if is_list else CONFIG_FILTER_KEY
+            yield _note(name, f"not copied ({key}): {', '.join(left_out)}")
     defaults = {} if target.topic_defaults is None else target.topic_defaults
     yield from _notes_on_settings(name, wanted, {**defaults, **creation.configs})
 

@@ -9,26 +9,38 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from heliograph.acl import AclBinding
 from heliograph.broker.cluster import EARLIEST, Cluster
 from heliograph.clock import now_ms
 from heliograph.config.clients import aiokafka_settings
-from heliograph.config.schema import ClusterConfig
+from heliograph.config.schema import ClientRole, ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable
 from heliograph.ledger.entries import (
+    AclEntry,
+    AclKey,
     Entry,
     FlowEntry,
     LeaseEntry,
     LossEntry,
     StartEntry,
+    Tombstone,
     ledger_topic,
 )
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
-from heliograph.model import ClusterAlias, FlowId, Lane, LaneProgress, OffsetRange, StallReason
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Lane,
+    LaneProgress,
+    OffsetRange,
+    StallReason,
+    TopicName,
+)
 
 _CALL_S_MAX: Final = 120.0
 _LET_GO_S_MAX: Final = 5.0
@@ -45,7 +57,7 @@ class LedgerDesk:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ledger", daemon=True)
         self._thread.start()
-        self._clusters: dict[ClusterAlias, Cluster] = {}
+        self._clusters: dict[tuple[ClusterAlias, ClientRole], Cluster] = {}
         self._stores: dict[FlowId, LedgerStore] = {}
 
     def open(self, flow: FlowId, source_cluster_id: str | None) -> FlowEntry:
@@ -55,6 +67,10 @@ class LedgerDesk:
     def view(self, flow: FlowId) -> LedgerView:
         """The ledger as it is now. The view belongs to the desk and changes with the next call."""
         return self._call(self._view(flow))
+
+    def ask(self, flow: FlowId, question: Callable[[LedgerView], T]) -> T:
+        """What `question` finds in the ledger as it is now; nothing changes while it looks."""
+        return self._call(self._ask(flow, question))
 
     @property
     def author(self) -> str:
@@ -79,6 +95,30 @@ class LedgerDesk:
         """Decide that the lane goes on with the recreated source topic, from its first record."""
         self._call(self._restart(lane, progress))
 
+    def acls(self, flow: FlowId) -> frozenset[AclBinding]:
+        """What the flow created on the target and did not take back."""
+        return self.ask(flow, lambda view: view.acls)
+
+    def note_acls(
+        self,
+        flow: FlowId,
+        *,
+        added: Iterable[AclBinding] = (),
+        removed: Iterable[AclBinding] = (),
+    ) -> None:
+        """Remember ACLs before they are created, forget them after they were removed."""
+        at_ms = now_ms()
+        entries: list[Entry | Tombstone] = [
+            *(AclEntry(binding=binding, at_ms=at_ms) for binding in added),
+            *(Tombstone(key=AclKey(binding=binding)) for binding in removed),
+        ]
+        if entries:
+            self._call(self._write(flow, entries))
+
+    def forget_lanes(self, flow: FlowId, topics: Collection[TopicName]) -> None:
+        """Forget all lanes of these topics, as if they had never begun. No slot may carry them."""
+        self._call(self._forget_lanes(flow, topics))
+
     def close(self) -> None:
         async def end() -> None:
             for store in self._stores.values():
@@ -100,17 +140,22 @@ class LedgerDesk:
             future.cancel()
             raise BrokerUnreachable(f"the ledger did not answer in {timeout_s:.0f} s") from exc
 
-    def _cluster(self, alias: ClusterAlias) -> Cluster:
-        if alias not in self._clusters:
+    def _cluster(self, alias: ClusterAlias, role: ClientRole) -> Cluster:
+        """Sources are read as a consumer and targets written as a producer, as slots do it."""
+        if (alias, role) not in self._clusters:
             config = self._configs[alias]
-            self._clusters[alias] = Cluster(
-                alias, config.bootstrap_servers, aiokafka_settings(config)
+            self._clusters[alias, role] = Cluster(
+                alias,
+                config.bootstrap_servers,
+                aiokafka_settings(config, role),
+                needs="READ" if role == "consumer" else "READ and WRITE",
             )
-        return self._clusters[alias]
+        return self._clusters[alias, role]
 
     def _store(self, flow: FlowId) -> LedgerStore:
         if flow not in self._stores:
-            self._stores[flow] = LedgerStore(self._cluster(flow.target), ledger_topic(flow.source))
+            target = self._cluster(flow.target, "producer")
+            self._stores[flow] = LedgerStore(target, ledger_topic(flow.source))
         return self._stores[flow]
 
     async def _view(self, flow: FlowId) -> LedgerView:
@@ -118,11 +163,14 @@ class LedgerDesk:
         await store.catch_up()
         return store.view
 
+    async def _ask(self, flow: FlowId, question: Callable[[LedgerView], T]) -> T:
+        return question(await self._view(flow))
+
     async def _open(self, flow: FlowId, source_cluster_id: str) -> FlowEntry:
         store = self._store(flow)
         await store.catch_up()
         if store.view.flow is None:
-            producer_id, epoch = await self._cluster(flow.target).new_producer_id()
+            producer_id, epoch = await self._cluster(flow.target, "producer").new_producer_id()
             entry = FlowEntry(
                 flow=flow,
                 producer_id=producer_id,
@@ -130,7 +178,7 @@ class LedgerDesk:
                 source_cluster_id=source_cluster_id,
                 created_ms=now_ms(),
             )
-            await store.write([entry])
+            await store.write_or_refuse([entry])
             # Another driver may have been first; then its producer counts for both.
             await store.catch_up()
         if store.view.flow is None:
@@ -142,13 +190,20 @@ class LedgerDesk:
         await store.catch_up()
         holder = store.view.holder
         if holder is None or holder.author == entry.author or holder.until_ms < entry.at_ms:
-            await store.write([entry])
+            await store.write_or_refuse([entry])
             # Another driver may have been first; then it leads and we do not.
             await store.catch_up()
         return store.view.holder
 
-    async def _write(self, flow: FlowId, entries: Sequence[Entry]) -> None:
-        await self._store(flow).write(entries)
+    async def _write(self, flow: FlowId, entries: Iterable[Entry | Tombstone]) -> None:
+        await self._store(flow).write_or_refuse(entries)
+
+    async def _forget_lanes(self, flow: FlowId, topics: Collection[TopicName]) -> None:
+        view = await self._view(flow)
+        lanes = [lane for lane in view.lanes if lane.topic in topics]
+        # One after the other, in the order the view gives: see `LedgerView.lane_keys`.
+        keys = [key for lane in lanes for key in view.lane_keys(lane.topic, lane.partition)]
+        await self._write(flow, [Tombstone(key=key) for key in keys])
 
     async def _skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> None:
         source = lane.id.source
@@ -165,7 +220,7 @@ class LedgerDesk:
         await self._write(lane.id.flow, [loss, start])
 
     async def _restart(self, lane: Lane, progress: LaneProgress) -> None:
-        source = self._cluster(lane.id.flow.source)
+        source = self._cluster(lane.id.flow.source, "consumer")
         await source.refresh([lane.id.source.topic])
         first = (await source.list_offsets([lane.id.source], EARLIEST))[lane.id.source]
         if isinstance(first, BrokerError):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from heliograph.broker.acls import AclAdmin
 from heliograph.broker.admin import ClusterAdmin
-from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.errors import BrokerError
+from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.view import LedgerView
-from heliograph.model import ClusterAlias, FlowId, TopicName
+from heliograph.model import FlowId, TopicName
+from heliograph.plan.acls import AclPlan, plan_acls
 from heliograph.plan.provisioning import PlanNote, Provisioning, Weight, plan_provisioning
+from heliograph.plan.topic_configs import TopicConfigChanges, plan_topic_configs
 from heliograph.plan.topics import Selection, select_topics, shared_targets
 from heliograph.plan.view import ClusterView
 from heliograph.services.desk import LedgerDesk
@@ -47,42 +50,69 @@ class FlowOutlook:
     selection: Selection | None = None
     """None where the source could not be looked at."""
     provisioning: Provisioning | None = None
+    configs: tuple[TopicConfigChanges, ...] = ()
+    """Settings of topics that are there already and would change."""
+    acls: AclPlan | None = None
+    """None where ACLs are not followed, or could not be compared."""
+    acls_unseen: BrokerError | None = None
+    """Why ACLs could not be compared; None where they were, or are not followed."""
     notes: tuple[PlanNote, ...] = ()
     problem: str = ""
     """Why nothing could be planned."""
 
     @property
     def has_problems(self) -> bool:
-        return bool(self.problem) or any(note.weight is Weight.PROBLEM for note in self.notes)
+        # No authorizer means no ACLs, so nothing is missing.
+        are_acls_missing = self.acls_unseen is not None and not self.acls_are_off
+        is_bad = any(note.weight is Weight.PROBLEM for note in self.notes)
+        return bool(self.problem) or are_acls_missing or is_bad
+
+    @property
+    def acls_are_off(self) -> bool:
+        return isinstance(self.acls_unseen, AuthorizerOff)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """The clients of one end of a flow."""
+
+    cluster: ClusterConfig
+    admin: ClusterAdmin
+    acls: AclAdmin
 
 
 def foresee(config: MirrorConfig) -> tuple[FlowOutlook, ...]:
     """Look at every cluster and plan every flow; nothing is changed anywhere."""
-    admins: dict[tuple[FlowId, ClusterAlias], ClusterAdmin] = {}
-    for flow in config.flows:
-        for cluster in (config.source_of(flow.id), config.target_of(flow.id)):
-            admins[flow.id, cluster.alias] = ClusterAdmin(cluster, timeout_s=_ANSWER_S_MAX)
-    by_alias = {alias: admin for (_, alias), admin in admins.items()}
+    made: list[_Side] = []
+    sides = {
+        flow.id: (_side(config.source_of(flow.id), made), _side(config.target_of(flow.id), made))
+        for flow in config.flows
+    }
+    by_alias = {side.cluster.alias: side.admin for side in made}
     seen = observe(list(by_alias.values()))
     desk = LedgerDesk(config.clusters)
     try:
-        outlooks = [
-            _outlook(
-                flow, admins[flow.id, flow.id.source], admins[flow.id, flow.id.target], seen, desk
-            )
-            for flow in config.flows
-        ]
+        outlooks = [_outlook(flow, *sides[flow.id], seen, desk) for flow in config.flows]
     finally:
         desk.close()
     return tuple(_with_shared(outlooks))
 
 
+def _side(cluster: ClusterConfig, made: list[_Side]) -> _Side:
+    """Flows share the clients of a cluster unless they are configured differently."""
+    found = next((side for side in made if side.cluster == cluster), None)
+    if found is None:
+        found = _Side(
+            cluster=cluster,
+            admin=ClusterAdmin(cluster, timeout_s=_ANSWER_S_MAX),
+            acls=AclAdmin(cluster, timeout_s=_ANSWER_S_MAX),
+        )
+        made.append(found)
+    return found
+
+
 def _outlook(
-    flow: FlowConfig,
-    source_admin: ClusterAdmin,
-    target_admin: ClusterAdmin,
-    seen: Observation,
-    desk: LedgerDesk,
+    flow: FlowConfig, reads: _Side, writes: _Side, seen: Observation, desk: LedgerDesk
 ) -> FlowOutlook:
     unseen = seen.unseen.get(flow.id.source) or seen.unseen.get(flow.id.target)
     if unseen is not None:
@@ -90,23 +120,29 @@ def _outlook(
     source, target = seen.views[flow.id.source], seen.views[flow.id.target]
     selection = select_topics(flow, source.topics)
     try:
-        source = with_settings(source_admin, source, [name for name, _ in selection.mirrored])
+        source = with_settings(reads.admin, source, [name for name, _ in selection.mirrored])
         present = [name for _, name in selection.mirrored if name in target.topics]
-        target = with_defaults(target_admin, with_settings(target_admin, target, present))
+        target = with_defaults(writes.admin, with_settings(writes.admin, target, present))
         # Reading a ledger that is not there would wait for it to appear.
         has_ledger = ledger_topic(flow.id.source) in target.topics
         ledger = desk.view(flow.id) if has_ledger else LedgerView()
         begun = held_topics(ledger)
-        new = [to for name, to in selection.mirrored if name not in begun and to in target.topics]
+        new = [name for source_name, name in selection.mirrored if source_name not in begun]
         foreign = {
-            name: held for name, held in held_records(target_admin, target, new).items() if held
+            name: held for name, held in held_records(writes.admin, target, new).items() if held
         }
         provisioning = plan_provisioning(flow, selection, source, target, foreign)
+        acls = _acls(flow, selection, reads, writes, ledger) if flow.acls.enabled else None
     except BrokerError as exc:
         return FlowOutlook(flow=flow.id, selection=selection, problem=str(exc))
+    configs = plan_topic_configs(flow, selection, source, target)
+    follows_configs = flow.topic_configs.enabled
     notes = (
         *provisioning.notes,
+        *(configs.notes if follows_configs else ()),
+        *(acls.notes if isinstance(acls, AclPlan) else ()),
         *_notes_on_ids(flow, selection, ledger, source, target),
+        *_notes_on_gone(flow, begun, source),
         *(
             _note(TopicName(name), "asked for by name, not on the source")
             for name in selection.absent
@@ -117,8 +153,21 @@ def _outlook(
         topics=tuple(_topics(selection, provisioning, source, begun)),
         selection=selection,
         provisioning=provisioning,
+        configs=configs.topics if follows_configs else (),
+        acls=acls if isinstance(acls, AclPlan) else None,
+        acls_unseen=acls if isinstance(acls, BrokerError) else None,
         notes=notes,
     )
+
+
+def _acls(
+    flow: FlowConfig, selection: Selection, reads: _Side, writes: _Side, ledger: LedgerView
+) -> AclPlan | BrokerError:
+    try:
+        source_acls, target_acls = reads.acls.topic_acls(), writes.acls.topic_acls()
+    except (AuthorizerOff, NotAuthorised) as exc:
+        return exc
+    return plan_acls(flow, selection, source_acls, target_acls, ledger.acls)
 
 
 def _topics(
@@ -174,6 +223,19 @@ def _notes_on_ids(
             yield _problem(renamed, "is not the topic this flow began to write")
 
 
+def _notes_on_gone(
+    flow: FlowConfig, begun: frozenset[TopicName], source: ClusterView
+) -> Iterator[PlanNote]:
+    """Topics that were mirrored and that the source does not show any more."""
+    gone = [name for name in sorted(begun) if name not in source.topics]
+    for name, renamed in select_topics(flow, gone).mirrored:
+        if flow.on_topic_deleted == "delete":
+            text = f"{name} is not on the source; if it stays away, the copy is deleted"
+        else:
+            text = f"{name} is not on the source; the copy is kept"
+        yield _note(renamed, text)
+
+
 def _with_shared(outlooks: list[FlowOutlook]) -> Iterator[FlowOutlook]:
     selections = [each.selection for each in outlooks if each.selection is not None]
     shared = shared_targets(selections)
@@ -183,14 +245,7 @@ def _with_shared(outlooks: list[FlowOutlook]) -> Iterator[FlowOutlook]:
             for (alias, topic), flows in shared.items()
             if alias == each.flow.target and each.flow in flows
         )
-        yield FlowOutlook(
-            flow=each.flow,
-            topics=each.topics,
-            selection=each.selection,
-            provisioning=each.provisioning,
-            notes=(*each.notes, *extra),
-            problem=each.problem,
-        )
+        yield replace(each, notes=(*each.notes, *extra))
 
 
 def _note(topic: TopicName, text: str) -> PlanNote:

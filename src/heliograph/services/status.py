@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.clients import aiokafka_settings
-from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.config.schema import ClientRole, ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
 from heliograph.ledger.entries import FlowEntry, LeaseEntry, ledger_topic
 from heliograph.ledger.store import LedgerStore
@@ -128,6 +128,9 @@ class StatusReader:
         """As new as the last `places` or `read` of the flow."""
         return self._store(flow, self._cluster(flow, self._config.target_of(flow)))
 
+    def source(self, flow: FlowId) -> Cluster:
+        return self._cluster(flow, self._config.source_of(flow))
+
     async def close(self) -> None:
         for store in self._stores.values():
             await store.close()
@@ -142,7 +145,7 @@ class StatusReader:
             return _unknown(flow.id, str(exc))
         except BrokerError as exc:
             return _unknown(flow.id, str(exc))
-        source = self._cluster(flow.id, self._config.source_of(flow.id))
+        source = self.source(flow.id)
         problem = ""
         try:
             seen = await _within(_look(source, places, flow), source.alias)
@@ -168,10 +171,15 @@ class StatusReader:
         return replace(lane, records_per_s=max(0, lane.position - before) / elapsed_s)
 
     def _cluster(self, flow: FlowId, config: ClusterConfig) -> Cluster:
+        """As whoever mirrors the flow reaches it, so that asking needs no more than mirroring."""
         key = (flow, config.alias)
         if key not in self._clusters:
+            role: ClientRole = "consumer" if config.alias == flow.source else "producer"
             self._clusters[key] = Cluster(
-                config.alias, config.bootstrap_servers, aiokafka_settings(config)
+                config.alias,
+                config.bootstrap_servers,
+                aiokafka_settings(config, role),
+                needs="READ",
             )
         return self._clusters[key]
 

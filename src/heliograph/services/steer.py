@@ -15,7 +15,7 @@ from typing import Protocol
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.clock import monotonic_s
 from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.errors import BrokerError
+from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.model import (
     ClusterAlias,
     FlowId,
@@ -28,12 +28,16 @@ from heliograph.model import (
     Stalled,
     StallReason,
     TopicId,
+    TopicName,
 )
 from heliograph.plan.assignment import LaneLoad, assign, weigh
+from heliograph.plan.deletions import GoneTopic
 from heliograph.plan.lanes import plan_lanes
 from heliograph.plan.provisioning import Weight, plan_provisioning
-from heliograph.plan.topics import select_topics
+from heliograph.plan.topics import Selection, select_topics
 from heliograph.plan.view import ClusterView
+from heliograph.services.clients import Clients
+from heliograph.services.deletions import Absences, delete_mirrored, find_deleted
 from heliograph.services.desk import LedgerDesk
 from heliograph.services.observe import observe, with_settings
 from heliograph.services.prepare import prepare_target
@@ -60,6 +64,9 @@ class _FlowState:
     problem: str = ""
     due_s: float = 0.0
     notes: set[str] = field(default_factory=set)
+    absences: Absences = field(default_factory=Absences)
+    gone: tuple[GoneTopic, ...] = ()
+    """Mirrored topics to delete once no slot carries them."""
 
 
 class Mirror:
@@ -71,6 +78,7 @@ class Mirror:
         self,
         config: MirrorConfig,
         desk: LedgerDesk,
+        clients: Clients,
         slot_count: int,
         leads: Callable[[FlowId], bool] = lambda _: True,
     ) -> None:
@@ -80,8 +88,12 @@ class Mirror:
         self._slot_ids = tuple(SlotId(number) for number in range(slot_count))
         self._admins: dict[ClusterAlias, ClusterAdmin] = {}
         for flow in config.flows:
-            self._admins.setdefault(flow.id.source, ClusterAdmin(config.source_of(flow.id)))
-            self._admins.setdefault(flow.id.target, ClusterAdmin(config.target_of(flow.id)))
+            for alias, cluster in (
+                (flow.id.source, clients.source(flow.id)),
+                (flow.id.target, clients.target(flow.id)),
+            ):
+                if alias not in self._admins:
+                    self._admins[alias] = clients.admin(cluster)
         self._flows = {flow.id: _FlowState(flow) for flow in config.flows}
         self._decided: set[tuple[LaneId, int, TopicId | None, OffsetRange | None]] = set()
 
@@ -127,6 +139,12 @@ class Mirror:
             except BrokerError as exc:
                 self._failed(state, exc)
         self._hand_out(slots)
+        for state in due:
+            if state.gone:
+                try:
+                    self._delete_gone(state, slots)
+                except BrokerError as exc:
+                    self._failed(state, exc)
 
     def rebalance(self, slots: SlotsLike) -> None:
         """Move lanes away from a slot that carries far more than the others; usually nothing."""
@@ -175,11 +193,64 @@ class Mirror:
             log.info("%s: created %s, grew %s", config.id, prepared.created, prepared.grown)
             target = target_admin.describe()
         self._desk.open(config.id, source.cluster_id)
-        state.lanes = plan_lanes(config, selection, source, target)
+        hidden = self._hidden_topics(state, source_admin, selection, source)
+        # Their lanes stay and show what is missing; without them nobody would see that they stand.
+        kept = [lane for lane in state.lanes if lane.id.source.topic in hidden]
+        state.lanes = (*plan_lanes(config, selection, source, target), *kept)
+        self._look_for_deleted(state, source, target)
         state.ready, state.problem = True, ""
         interval_s = config.refresh_interval_s if config.refresh_enabled else float("inf")
         # A topic that is not ready is tried again soon, not at the next refresh.
         state.due_s = monotonic_s() + (self.RETRY_S if prepared.problems else interval_s)
+
+    def _hidden_topics(
+        self,
+        state: _FlowState,
+        admin: ClusterAdmin,
+        selection: Selection,
+        source: ClusterView,
+    ) -> frozenset[TopicName]:
+        """Topics asked for by name, or mirrored until now, that the source does not let us see.
+
+        A list of all topics leaves them out without a word; asked by name, a broker says so.
+        """
+        known = {lane.id.source.topic for lane in state.lanes} | set(selection.absent)
+        asked = [TopicName(name) for name in known if name not in source.topics]
+        found = admin.describe_each(asked) if asked else {}
+        hidden = {n: why for n, why in found.items() if isinstance(why, NotAuthorised)}
+        for why in hidden.values():
+            self._say(state, f"{selection.flow}: {why}", Weight.PROBLEM)
+        return frozenset(hidden)
+
+    def _look_for_deleted(
+        self, state: _FlowState, source: ClusterView, target: ClusterView
+    ) -> None:
+        found = find_deleted(
+            state.config,
+            self._config.flows,
+            source_admin=self._admins[state.config.id.source],
+            source=source,
+            target=target,
+            desk=self._desk,
+            absences=state.absences,
+        )
+        for sentence in found.refused:
+            self._say(state, f"{state.config.id}: {sentence}", Weight.PROBLEM)
+        state.gone = found.to_delete
+
+    def _delete_gone(self, state: _FlowState, slots: SlotsLike) -> None:
+        gone, state.gone = state.gone, ()
+        deleted = delete_mirrored(
+            state.config,
+            gone,
+            target_admin=self._admins[state.config.id.target],
+            desk=self._desk,
+            carried=slots.current(),
+        )
+        for topic in deleted.topics:
+            log.warning("%s: %s: deleted, as on the source", state.config.id, topic.target)
+        for name, problem in deleted.problems.items():
+            self._say(state, f"{state.config.id}: {name}: {problem}", Weight.PROBLEM)
 
     def _failed(self, state: _FlowState, error: BrokerError) -> None:
         if state.problem != str(error):
@@ -196,7 +267,12 @@ class Mirror:
     def _hand_out(self, slots: SlotsLike) -> None:
         lanes = {lane.id: lane for lane in self.lanes}
         weights = {lane: weigh(load) for lane, load in slots.loads().items()}
-        placed = assign(lanes, self._slot_ids, slots.current(), weights)
+        widths = {
+            flow: state.config.tasks_max
+            for flow, state in self._flows.items()
+            if state.config.tasks_max is not None
+        }
+        placed = assign(lanes, self._slot_ids, slots.current(), weights, widths=widths)
         assignment: dict[SlotId, list[Lane]] = {slot: [] for slot in self._slot_ids}
         for lane_id, slot in placed.items():
             assignment[slot].append(lanes[lane_id])

@@ -3,6 +3,10 @@
 A lane keeps to one stream, so its batches stay in order. A broker works on one request of a
 connection at a time, so a request takes one batch of every lane that has one, and several requests
 wait in the socket.
+
+Brokers that can are told the topic's id, not its name (Kafka 4.1). Under its name a topic that was
+deleted and created again takes any sequence as its first: all that was mirrored before would be
+missing in front of it, and nothing would say so where others had written as much meanwhile.
 """
 
 from __future__ import annotations
@@ -23,9 +27,10 @@ from heliograph.shuttle.lane import CarriedLane, Phase
 from heliograph.shuttle.layout import Outgoing
 from heliograph.wire.produce import (
     PRODUCE_KEY,
-    PRODUCE_VERSION_MAX,
+    PRODUCE_VERSION_BY_ID,
     PRODUCE_VERSION_MIN,
     ProducedPartition,
+    TopicKey,
     parse_produce_answer,
     produce_request,
 )
@@ -135,10 +140,11 @@ class AppendStream:
             return
         for lane, _, _ in taken:
             self.offer(lane)
-        version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX)
+        version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSION_MIN, PRODUCE_VERSION_BY_ID)
+        by_id = version == PRODUCE_VERSION_BY_ID
         parts = produce_request(
             [
-                (lane.spec.target.topic, lane.spec.target.partition, batch.view)
+                (_topic_key(lane, by_id), lane.spec.target.partition, batch.view)
                 for lane, _, batch in taken
             ],
             timeout_ms=TIMEOUT_MS,
@@ -146,10 +152,13 @@ class AppendStream:
         self._in_flight_bytes += request_bytes
         self._sent_at_s.append(monotonic_s())
         connection.send(
-            PRODUCE_KEY, version, parts, lambda answer: self._answered(taken, request_bytes, answer)
+            PRODUCE_KEY,
+            version,
+            parts,
+            lambda answer: self._answered(taken, request_bytes, answer, by_id),
         )
 
-    def _answered(self, taken: list[Sent], request_bytes: int, answer: Answer) -> None:
+    def _answered(self, taken: list[Sent], request_bytes: int, answer: Answer, by_id: bool) -> None:
         self._in_flight_bytes -= request_bytes
         self._sent_at_s.popleft()
         for lane, _, _ in taken:
@@ -158,12 +167,13 @@ class AppendStream:
             self._failed(taken, answer)
             return
         try:
-            rows = {(row.topic, row.partition): row for row in parse_produce_answer(answer)}
+            answered = parse_produce_answer(answer, by_id=by_id)
         except WireError as exc:
             self._failed(taken, exc)
             return
+        rows = {(row.topic, row.partition): row for row in answered}
         for lane, generation, batch in taken:
-            row = rows.get((lane.spec.target.topic, lane.spec.target.partition))
+            row = rows.get((_topic_key(lane, by_id), lane.spec.target.partition))
             self._answered_lane(lane, generation, batch, row)
         self.pump()
 
@@ -202,9 +212,14 @@ class AppendStream:
             self._on_trouble(lane, None)
         else:
             where = f"cluster {self._cluster.alias}: {lane.spec.target}"
-            self._on_trouble(lane, _refusal(where, batch, row))
+            permission = f"WRITE on topic {lane.spec.target.topic}"
+            self._on_trouble(lane, _refusal(where, batch, row, permission))
 
 
-def _refusal(where: str, batch: Outgoing, row: ProducedPartition) -> BrokerError:
+def _topic_key(lane: CarriedLane, by_id: bool) -> TopicKey:
+    return lane.target_key if by_id else lane.spec.target.topic
+
+
+def _refusal(where: str, batch: Outgoing, row: ProducedPartition, permission: str) -> BrokerError:
     at = f"{where}: source offsets [{batch.source_offset}, {batch.source_next_offset})"
-    return broker_error(at, row.error_code, row.message)
+    return broker_error(at, row.error_code, row.message, permission=permission)

@@ -10,8 +10,7 @@ from heliograph.model import OffsetRange, StallReason
 from heliograph.shuttle.lane import CarriedLane
 
 RETRY_S: Final = 30.0
-"""How often a lane that a broker refused is tried again: somebody may have changed what was wrong.
-How often a lane that a broker refused is tried again: somebody may have changed what was wrong."""
+"""How often a lane that a broker refused is tried again: what was wrong may have changed."""
 
 
 class Fates(Protocol):

@@ -1,4 +1,4 @@
-"""Fetch from one source broker for all lanes it leads (KIP-227 session). Runs on executors.
+"""Fetch from one source broker for all lanes of a flow (KIP-227 session). Runs on executors.
 
 One request is under way at a time; what it brings is laid out and handed to the append streams
 while the next one is on its way. In a session only what changed is said, so a thousand quiet lanes
@@ -15,7 +15,14 @@ from typing import Final
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Connection
-from heliograph.errors import BrokerError, BrokerUnreachable, MirrorError, WireError
+from heliograph.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    InvariantError,
+    MirrorError,
+    WireError,
+)
+from heliograph.model import ClusterAlias
 from heliograph.shuttle.flow import FetchLimits
 from heliograph.shuttle.lane import CarriedLane, Phase
 from heliograph.wire.fetch import (
@@ -43,13 +50,14 @@ OnFailed = Callable[[CarriedLane, MirrorError], None]
 
 
 class FetchStream:
-    """All lanes of one source broker and isolation level. Used by one event loop."""
+    """All lanes of one flow, source broker and isolation level. Used by one event loop."""
 
     def __init__(
         self,
         cluster: Cluster,
         broker: int,
         *,
+        target: ClusterAlias,
         read_committed: bool,
         limits: FetchLimits,
         on_fetched: OnFetched,
@@ -58,6 +66,8 @@ class FetchStream:
     ) -> None:
         self._cluster = cluster
         self._broker = broker
+        # Streams wait on connections of their own: a broker answers a connection in order.
+        self._purpose = f"{'fetch-committed' if read_committed else 'fetch'}-{target}"
         self._read_committed = read_committed
         self._limits = limits
         self._on_fetched = on_fetched
@@ -72,6 +82,9 @@ class FetchStream:
         self._session_epoch = 0
 
     def add(self, lane: CarriedLane) -> None:
+        before = self._lanes.setdefault(_key(lane), lane)
+        if before.spec.id != lane.spec.id:
+            raise InvariantError(f"{lane.spec.id} would take the records of {before.spec.id}")
         self._lanes[_key(lane)] = lane
         self.changed(lane)
 
@@ -111,10 +124,6 @@ class FetchStream:
             # Acknowledgements and the link get their turn between two fetches even when the
             # source always has an answer ready.
             await asyncio.sleep(0)
-
-    @property
-    def _purpose(self) -> str:
-        return "fetch-committed" if self._read_committed else "fetch"
 
     async def _until_wanted(self) -> None:
         while True:

@@ -8,6 +8,7 @@ from typing import Final
 
 from heliograph.broker.cluster import Cluster
 from heliograph.clock import monotonic_s
+from heliograph.config.schema import MirrorConfig
 from heliograph.errors import ConfigError
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import ClusterAlias, FlowId
@@ -24,7 +25,7 @@ class FetchLimits:
 
     @classmethod
     def of(cls, alias: ClusterAlias, consumer: Mapping[str, str]) -> FetchLimits:
-        """As a consumer of that cluster was told, in Kafka's own names."""
+        """As a consumer that reads that cluster was told, in Kafka's own names."""
         asked = {field: consumer[key] for key, field in _FETCH_KEYS.items() if key in consumer}
         problems = tuple(
             f"{alias}.consumer.{key}: is {consumer[key]!r}, not a whole number above 0"
@@ -41,6 +42,14 @@ _FETCH_KEYS: Final = {
     "max.partition.fetch.bytes": "partition_bytes",
     "fetch.max.wait.ms": "wait_ms_max",
 }
+
+
+def fetch_limits(config: MirrorConfig) -> dict[FlowId, FetchLimits]:
+    """Of every flow that mirrors; small and without secrets, so that it may travel to slots."""
+    return {
+        flow.id: FetchLimits.of(flow.id.source, flow.clients.source_consumer)
+        for flow in config.flows
+    }
 
 
 class Throttle:

@@ -33,6 +33,7 @@ from heliograph.model import (
     badge,
 )
 from heliograph.shuttle.layout import Cursor, Layout, Outgoing
+from heliograph.wire.fetch import topic_key
 
 if TYPE_CHECKING:
     from heliograph.shuttle.flow import Flow
@@ -92,6 +93,8 @@ class CarriedLane:
         self.source_end_offset = -1
         """-1 until the source was heard."""
         self.target_topic_id: TopicId | None = None
+        self.target_key = b""
+        """The same in the wire's form."""
         self.author = new_author()
         """Signs the lane's runs, another one after each resume: an entry never takes the key of one
         that covers more, so compaction drops none that explains the log."""
@@ -136,6 +139,7 @@ class CarriedLane:
         self.target_next_offset = cursor.target_offset
         self.identical = identical
         self.target_topic_id = target_topic_id
+        self.target_key = topic_key(target_topic_id)
         self.phase = Phase.RUNNING
         self._stall = None
 

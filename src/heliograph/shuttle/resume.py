@@ -23,7 +23,7 @@ from heliograph.ledger.correction import Correction
 from heliograph.ledger.entries import StartEntry, new_author, runs_entries
 from heliograph.ledger.positions import position_from_sequence
 from heliograph.ledger.view import LaneRecord
-from heliograph.model import OffsetRange, Offsets, OnExisting, StallReason, StartAt
+from heliograph.model import OffsetRange, Offsets, OnExisting, StallReason, StartAt, TopicId
 from heliograph.shuttle.flow import Flow
 from heliograph.shuttle.lane import CarriedLane
 from heliograph.shuttle.layout import Cursor, Stamp
@@ -45,6 +45,8 @@ class Seen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     cursor: Cursor
+    target_topic_id: TopicId
+    """Of the topic whose log was looked at; what the cluster names later may be another."""
     identical: bool
     foreign_records: int = 0
     """Found since the last head and not in the map before."""
@@ -173,7 +175,7 @@ async def _bear(
                     continue
                 seen[lane] = partition
             entries.append(_start_entry(flow, lane, offset, partition.end))
-    await flow.ledger.write(entries)
+    await flow.ledger.write_or_refuse(entries)
 
 
 async def _seeded(flow: Flow, lane: CarriedLane, partition: Seen, offset: int) -> Seen:
@@ -218,14 +220,15 @@ async def _place(flow: Flow, lane: CarriedLane, record: LaneRecord, seen: Seen) 
         seen = Seen(start=seen.start, end=seen.end, last_sequence=-1)
     if record.head is not None and record.head.position > start.position:
         anchor_position, anchor_target = record.head.position, record.head.target_next_offset
-    position, foreign = await _position(flow, lane, record, seen, (anchor_position, anchor_target))
-    record = _record(flow, lane) or record
     target_topic = flow.target.topic(lane.spec.target.topic)
     if target_topic is None:
         return LeaderMoved(f"cluster {flow.target.alias}: {lane.spec.target} is gone")
     if start.target_topic_id not in (None, target_topic.id):
+        # Before anything is read off its log: nothing there says how far this lane came.
         detail = f"{lane.spec.target} is not the topic this lane began to write"
-        return Refused(reason=StallReason.TARGET_RECREATED, detail=detail, position=position)
+        return Refused(reason=StallReason.TARGET_RECREATED, detail=detail, position=anchor_position)
+    position, foreign = await _position(flow, lane, record, seen, (anchor_position, anchor_target))
+    record = _record(flow, lane) or record
     if start.source_topic_id not in (None, lane.spec.source_topic_id):
         detail = f"{lane.spec.id.source} was deleted and created again"
         return Refused(reason=StallReason.TOPIC_RECREATED, detail=detail, position=position)
@@ -240,6 +243,7 @@ async def _place(flow: Flow, lane: CarriedLane, record: LaneRecord, seen: Seen) 
             max(seen.end, record.runs.target_offset_at(position)),
             source_offset,
         ),
+        target_topic_id=target_topic.id,
         identical=record.runs.identical(position + 1),
         foreign_records=foreign,
         is_unknown=seen.last_sequence < 0,
@@ -317,7 +321,7 @@ async def _scan(
     if corrected:
         source = lane.spec.id.source
         # What is after the last of them moves too, so there is no end; hence an author of its own.
-        await flow.ledger.write(
+        await flow.ledger.write_or_refuse(
             runs_entries(
                 source.topic,
                 source.partition,

@@ -151,7 +151,8 @@ async def _append(cluster: Cluster, partition: TopicPartition, batch: bytearray)
     if row.error_code in OUT_OF_PLACE:
         raise LeaderMoved(f"{where}: another mirror has begun this lane")
     if row.error_code != NONE:
-        raise broker_error(where, row.error_code, row.message)
+        permission = f"WRITE on topic {partition.topic}"
+        raise broker_error(where, row.error_code, row.message, permission=permission)
     return row.base_offset
 
 
@@ -181,4 +182,5 @@ async def _delete_before(cluster: Cluster, partition: TopicPartition, offset: in
             if int(row.error_code) == _POLICY_VIOLATION:
                 raise _PolicyViolation(f"{where}: the topic is only compacted")
             if int(row.error_code) != NONE:
-                raise broker_error(where, int(row.error_code))
+                permission = f"DELETE on topic {partition.topic}"
+                raise broker_error(where, int(row.error_code), permission=permission)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from heliograph.broker.cluster import Cluster
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClientRole, ClusterConfig
-from heliograph.errors import InvariantError, LeaderMoved, MirrorError
+from heliograph.errors import InvariantError, MirrorError
 from heliograph.ledger.entries import ledger_topic, new_author
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import (
@@ -43,9 +43,14 @@ class Shuttle:
     """The lanes of one slot; see `heliograph.spark.task.Carrier` for the contract."""
 
     def __init__(
-        self, clusters: Mapping[ClusterAlias, ClusterConfig], bytes_max: int = BYTES_MAX
+        self,
+        clusters: Mapping[ClusterAlias, ClusterConfig],
+        bytes_max: int = BYTES_MAX,
+        limits: Mapping[FlowId, FetchLimits] | None = None,
     ) -> None:
         self._configs = clusters
+        self._limits = limits or {}
+        """Of flows whose consumer was told; the others go by their source's own."""
         self._author = new_author()
         self._clusters: dict[tuple[ClusterAlias, ClientRole], Cluster] = {}
         self._flows: dict[FlowId, Flow] = {}
@@ -220,8 +225,7 @@ class Shuttle:
             self._resume_wake.set()
 
     async def _resume_loop(self) -> None:
-        """Lanes that wait are looked up together, flow by flow, so a thousand cost a few requests.
-        Lanes that wait are looked up together, flow by flow, so a thousand cost a few requests."""
+        """Lanes that wait are looked up together, by flow, so a thousand cost a few requests."""
         while True:
             await self._resume_wake.wait()
             self._resume_wake.clear()
@@ -251,15 +255,11 @@ class Shuttle:
                 self.target_failed(lane, place)
 
     def _start(self, lane: CarriedLane, place: Place) -> None:
-        topic = lane.flow.target.topic(lane.spec.target.topic)
-        if topic is None:
-            self.target_failed(lane, LeaderMoved(f"{lane.spec.target} is gone"))
-            return
         lane.foreign_records += place.foreign_records
         lane.begin(
             place.cursor,
             identical=place.identical,
-            target_topic_id=topic.id,
+            target_topic_id=place.target_topic_id,
             known_end=place.known_end,
             alone=place.is_unknown,
         )
@@ -319,7 +319,9 @@ class Shuttle:
         if flow is None:
             source = self._cluster(flow_id.source, "consumer")
             target = self._cluster(flow_id.target, "producer")
-            limits = FetchLimits.of(flow_id.source, self._configs[flow_id.source].consumer)
+            limits = self._limits.get(flow_id)
+            if limits is None:
+                limits = FetchLimits.of(flow_id.source, self._configs[flow_id.source].consumer)
             ledger = LedgerStore(target, ledger_topic(flow_id.source), self._author)
             ledger.on_durable.append(lambda: self._targets.release(flow_id))
             flow = self._flows[flow_id] = Flow(flow_id, source, target, ledger, limits)
@@ -330,7 +332,10 @@ class Shuttle:
         if (alias, role) not in self._clusters:
             config = self._configs[alias]
             self._clusters[alias, role] = Cluster(
-                alias, config.bootstrap_servers, aiokafka_settings(config, role)
+                alias,
+                config.bootstrap_servers,
+                aiokafka_settings(config, role),
+                needs="READ" if role == "consumer" else "READ and WRITE",
             )
         return self._clusters[alias, role]
 

@@ -9,7 +9,7 @@ from typing import Final
 from heliograph.broker.cluster import EARLIEST, LATEST
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.errors import BrokerError, InvariantError, LeaderMoved, MirrorError
-from heliograph.model import ClusterAlias, LaneId, OffsetRange, StallReason
+from heliograph.model import FlowId, LaneId, OffsetRange, StallReason
 from heliograph.shuttle.fates import RETRY_S, Fates, source_reason
 from heliograph.shuttle.fetching import FetchStream
 from heliograph.shuttle.lane import FETCH_BYTES_MAX, LANE_BYTES_MAX, CarriedLane, Phase
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _OFFSET_OUT_OF_RANGE: Final = 1
 
-StreamKey = tuple[ClusterAlias, int, bool]
+StreamKey = tuple[FlowId, int, bool]
 
 
 class SourceSide:
@@ -45,14 +45,16 @@ class SourceSide:
             self._fates.stall(lane, StallReason.TOPIC_RECREATED, detail, retry_s=None)
             return
         if leader is None:
-            self.failed(lane, LeaderMoved(f"cluster {cluster.alias}: {source} has no leader"))
+            self.failed(lane, cluster.leaderless(source))
             return
-        key = (cluster.alias, leader.broker, lane.spec.read_committed)
+        # A session fetches a partition once, so flows that share a source do not share a stream.
+        key = (lane.spec.id.flow, leader.broker, lane.spec.read_committed)
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = FetchStream(
                 cluster,
                 leader.broker,
+                target=lane.spec.id.flow.target,
                 read_committed=lane.spec.read_committed,
                 limits=lane.flow.limits,
                 on_fetched=self._fetched,
@@ -96,7 +98,8 @@ class SourceSide:
             return
         if fetched.error_code != NONE:
             where = f"cluster {lane.flow.source.alias}: {lane.spec.id.source}"
-            self.failed(lane, broker_error(where, fetched.error_code))
+            permission = f"READ on topic {lane.spec.id.source.topic}"
+            self.failed(lane, broker_error(where, fetched.error_code, permission=permission))
             return
         if fetched.diverging_end_offset >= 0:
             self.detach(lane)
@@ -168,8 +171,7 @@ class SourceSide:
             self.attach(lane)
 
     async def _out_of_range(self, lane: CarriedLane) -> None:
-        """The source does not have the next offset: deleted before it was read, or cut off behind.
-        The source does not have the next offset: deleted before it was read, or cut off behind."""
+        """The source does not have the next offset: deleted before it was read, or cut off."""
         source, wanted, generation = lane.spec.id.source, lane.cursor.next_offset, lane.generation
         earliest = (await lane.flow.source.list_offsets([source], EARLIEST))[source]
         latest = (await lane.flow.source.list_offsets([source], LATEST))[source]

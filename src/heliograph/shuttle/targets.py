@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
-from heliograph.errors import LeaderMoved, MirrorError
+from heliograph.errors import MirrorError
 from heliograph.model import ClusterAlias, FlowId
 from heliograph.shuttle.appending import AppendStream
 from heliograph.shuttle.fates import Fates
@@ -16,8 +16,7 @@ from heliograph.shuttle.layout import Layout
 from heliograph.wire.batch import is_compressed
 
 APPEND_STREAMS: Final = 2
-"""Connections to each target broker: it validates compressed batches on one thread per connection.
-Connections to each target broker: it validates compressed batches on one thread per connection."""
+"""Connections to each target broker: compressed batches are validated on one thread of each."""
 
 StreamKey = tuple[ClusterAlias, int, int]
 
@@ -65,7 +64,7 @@ class TargetSide:
         """Offer the lane now; send once for all lanes of this turn, so that requests are packed."""
         stream = self._stream(lane)
         if stream is None:
-            self._fates.target_failed(lane, LeaderMoved(f"{lane.spec.target} has no leader"))
+            self._fates.target_failed(lane, lane.flow.target.leaderless(lane.spec.target))
             return
         stream.offer(lane)
         if not self._pump_due:

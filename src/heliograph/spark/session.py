@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -11,7 +12,8 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, Final
@@ -24,11 +26,15 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import heliograph
-from heliograph.config.schema import EngineConfig
+from heliograph.config.schema import ClusterConfig, EngineConfig
+from heliograph.config.secrets import Secret, is_secret_key
+from heliograph.config.sections import Section
 from heliograph.errors import EngineError
+from heliograph.model import ClusterAlias
 from heliograph.spark.java import check_java
 from heliograph.spark.probe import REQUIRED, missing_imports
 
+_log: Final = logging.getLogger(__name__)
 _TASK_FAILURES_MAX: Final = 1_000_000
 """A slot is replaced for as long as the mirror runs, so Spark must never give its job up."""
 _LIGHT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -36,12 +42,26 @@ _LIGHT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOCAL: Final = re.compile(r"local(?:\[\s*(\d+|\*)\s*\])?$")
 _LOG_LINES: Final = 5
 _PASSED_BY_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
+_ORDER_BYTES_MAX: Final = 2**31 - 1
+_ENCRYPTING: Final = (
+    "spark.network.crypto.enabled",
+    "spark.ssl.rpc.enabled",
+    "spark.authenticate.enableSaslEncryption",
+)
 
 
 def start_session(
-    engine: EngineConfig, *, say: Callable[[str], None] | None = None
+    engine: EngineConfig,
+    *,
+    clusters: Mapping[ClusterAlias, ClusterConfig] | None = None,
+    secret_variables: Collection[str] = (),
+    say: Callable[[str], None] | None = None,
 ) -> SparkSession:
-    """The session for `engine`; `say` hears what is being done. Raises `EngineError`."""
+    """The session for `engine`; `say` hears what is being done. Raises `EngineError`.
+
+    `clusters` are those whose credentials slots will be given. `secret_variables` are not in the
+    environment of the processes started here.
+    """
     tell = say or (lambda _: None)
     if SparkContext._active_spark_context is not None:
         raise EngineError("a Spark session is already running in this process")
@@ -52,11 +72,18 @@ def start_session(
     _set_environment(engine)
     tell("starting Spark")
     heard = signal.getsignal(signal.SIGINT)
-    context = _start_context(conf, scratch / "spark.log")
+    with _environment_without(secret_variables):
+        context = _start_context(conf, scratch / "spark.log")
     if threading.current_thread() is threading.main_thread():
         # SparkContext takes Ctrl-C for itself and cancels all jobs: what should drain would die.
         signal.signal(signal.SIGINT, heard)
     context.setLogLevel(engine.spark.get("spark.log.level", "ERROR"))
+    secrets = any(_holds_secrets(cluster) for cluster in (clusters or {}).values())
+    if secrets and not is_local(context.master) and not _encrypts(context.getConf()):
+        _log.warning(
+            "credentials of the clusters go to the executors unencrypted; "
+            "spark.authenticate and spark.network.crypto.enabled change that"
+        )
     session = SparkSession(context)
     try:
         if not _shares_this_interpreter(context.master):
@@ -111,6 +138,8 @@ def _conf(engine: EngineConfig, scratch: Path) -> SparkConf:
         # A second copy of a slot would carry the same lanes.
         "spark.speculation": "false",
         "spark.python.worker.reuse": "true",
+        # A function above this size is put into a file, and a slot's order holds credentials.
+        "spark.broadcast.UDFCompressionThreshold": str(_ORDER_BYTES_MAX),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -180,7 +209,40 @@ def _gateway(conf: SparkConf, stderr: IO[bytes]) -> JavaGateway | None:
     existing = SparkContext._gateway
     if existing is not None or _PASSED_BY_SPARK_SUBMIT in os.environ:
         return existing
-    return launch_gateway(conf, popen_kwargs={"stderr": stderr, "start_new_session": True})
+    # Every setting given here becomes an argument of the JVM, which all users of the machine can
+    # read. The context gets the others through the gateway.
+    shown = SparkConf(loadDefaults=False)
+    for key, value in conf.getAll():
+        if not is_secret_key(key):
+            shown.set(key, value)
+    return launch_gateway(shown, popen_kwargs={"stderr": stderr, "start_new_session": True})
+
+
+@contextmanager
+def _environment_without(names: Collection[str]) -> Iterator[None]:
+    """What `${env:NAME}` stands for is needed on the driver alone, and the environment of a JVM can
+    be read as long as it runs."""
+    hidden = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def _holds_secrets(section: Section) -> bool:
+    parts = [
+        part
+        for _, value in section
+        for part in (value.values() if isinstance(value, Mapping) else (value,))
+    ]
+    return any(
+        isinstance(part, Secret) or (isinstance(part, Section) and _holds_secrets(part))
+        for part in parts
+    )
+
+
+def _encrypts(conf: SparkConf) -> bool:
+    return any(str(conf.get(key, "false")).lower() == "true" for key in _ENCRYPTING)
 
 
 def _pack(scratch: Path) -> Path:

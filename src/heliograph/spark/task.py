@@ -37,6 +37,7 @@ from heliograph.spark.messages import (
 
 if TYPE_CHECKING:
     from heliograph.config.schema import ClusterConfig
+    from heliograph.shuttle.flow import FetchLimits
 
 _log: Final = logging.getLogger(__name__)
 PROGRESS_INTERVAL_S: Final = 0.25
@@ -312,8 +313,10 @@ class _Slot:
             self.ended.set_exception(exc)
 
 
-def make_shuttle(clusters: Clusters, bytes_max: int) -> Carrier:
+def make_shuttle(
+    clusters: Clusters, bytes_max: int, limits: Mapping[FlowId, FetchLimits] | None = None
+) -> Carrier:
     """The carrier that carries; imported on the executor only."""
     from heliograph.shuttle.shuttle import Shuttle
 
-    return Shuttle(clusters, bytes_max=bytes_max)
+    return Shuttle(clusters, bytes_max=bytes_max, limits=limits)

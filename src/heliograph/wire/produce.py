@@ -1,4 +1,6 @@
-"""Produce, version 9 to 12: one batch for each partition, many partitions. Pure; runs anywhere.
+"""Produce, version 9 to 13: one batch for each partition, many partitions. Pure; runs anywhere.
+
+Up to version 12 a topic goes by its name, in version 13 by its id (KIP-516).
 
 Written by hand because it is hot: batches go out as views of the buffer they came in.
 """
@@ -14,6 +16,7 @@ from heliograph.wire.fields import Fields, compact_string, uvarint
 PRODUCE_KEY: Final = 0
 PRODUCE_VERSION_MIN: Final = 9
 PRODUCE_VERSION_MAX: Final = 12
+PRODUCE_VERSION_BY_ID: Final = 13
 
 _HEAD: Final = struct.Struct(">bhi")
 _INDEX: Final = struct.Struct(">i")
@@ -22,12 +25,16 @@ _PARTITION: Final = struct.Struct(">ihqqq")
 _PARTITION_PLAIN: Final = struct.Struct(">ihqqq3s")
 _NOTHING_MORE: Final = b"\x01\x00\x00"
 ACKS_ALL: Final = -1
+_ID_BYTES: Final = 16
+
+TopicKey = str | bytes
+"""A topic's name, or the 16 bytes of its id."""
 
 
 class ProducedPartition(NamedTuple):
     """A tuple because one is made for each batch."""
 
-    topic: str
+    topic: TopicKey
     partition: int
     error_code: int
     base_offset: int
@@ -36,18 +43,18 @@ class ProducedPartition(NamedTuple):
 
 
 def produce_request(
-    batches: Iterable[tuple[str, int, memoryview | bytes]], *, timeout_ms: int
+    batches: Iterable[tuple[TopicKey, int, memoryview | bytes]], *, timeout_ms: int
 ) -> list[bytes | memoryview]:
-    """The body of a Produce as parts to write one after the other; at most one batch a partition.
-    The body of a Produce as parts to write one after the other; at most one batch a partition."""
-    topics: dict[str, list[tuple[int, memoryview | bytes]]] = {}
+    """The body of a Produce as parts to write in order; at most one batch a partition."""
+    topics: dict[TopicKey, list[tuple[int, memoryview | bytes]]] = {}
     for topic, partition, batch in batches:
         topics.setdefault(topic, []).append((partition, batch))
     parts: list[bytes | memoryview] = [
         _HEAD.pack(0, ACKS_ALL, timeout_ms) + uvarint(len(topics) + 1)
     ]
     for topic, rows in topics.items():
-        lead = compact_string(topic) + uvarint(len(rows) + 1)
+        lead = topic if isinstance(topic, bytes) else compact_string(topic)
+        lead += uvarint(len(rows) + 1)
         for partition, batch in rows:
             parts.append(lead + _INDEX.pack(partition) + uvarint(len(batch) + 1))
             parts.append(batch)
@@ -57,11 +64,11 @@ def produce_request(
     return parts
 
 
-def parse_produce_answer(body: memoryview) -> list[ProducedPartition]:
+def parse_produce_answer(body: memoryview, *, by_id: bool = False) -> list[ProducedPartition]:
     fields = Fields(body)
     found: list[ProducedPartition] = []
     for _ in range(fields.count(3)):
-        topic = fields.compact_string() or ""
+        topic = bytes(fields.take(_ID_BYTES)) if by_id else fields.compact_string() or ""
         rows = range(fields.count(_PARTITION_PLAIN.size))
         found.extend(_parse_partition(fields, topic) for _ in rows)
         fields.tags()
@@ -70,7 +77,7 @@ def parse_produce_answer(body: memoryview) -> list[ProducedPartition]:
     return found
 
 
-def _parse_partition(fields: Fields, topic: str) -> ProducedPartition:
+def _parse_partition(fields: Fields, topic: TopicKey) -> ProducedPartition:
     at = fields.at
     partition, error_code, base_offset, _, log_start, more = fields.unpack(_PARTITION_PLAIN)
     message = None

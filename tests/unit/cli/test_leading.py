@@ -16,6 +16,7 @@ from heliograph.model import (
     TopicPartition,
 )
 from heliograph.plan.assignment import LaneLoad
+from heliograph.services.clients import Clients
 from heliograph.services.desk import LedgerDesk
 from heliograph.services.steer import Mirror
 
@@ -53,7 +54,7 @@ class FakeSlots:
 def test_lanes_of_a_flow_that_somebody_else_took_leave_the_slots() -> None:
     desk, slots = LedgerDesk(CONFIG.clusters), FakeSlots()
     try:
-        mirror = Mirror(CONFIG, desk, 1, leads=lambda _: False)
+        mirror = Mirror(CONFIG, desk, Clients(CONFIG), 1, leads=lambda _: False)
         mirror._flows[FLOW].lanes, mirror._flows[FLOW].ready = (LANE,), True
         was_due = mirror.due
 
@@ -69,7 +70,7 @@ def test_lanes_of_a_flow_that_somebody_else_took_leave_the_slots() -> None:
 def test_a_driver_that_stands_by_has_nothing_to_do_and_is_not_finished() -> None:
     desk = LedgerDesk(CONFIG.clusters)
     try:
-        mirror = Mirror(CONFIG, desk, 1, leads=lambda _: False)
+        mirror = Mirror(CONFIG, desk, Clients(CONFIG), 1, leads=lambda _: False)
 
         assert not mirror.due
         assert not mirror.finished({})

@@ -58,7 +58,20 @@ def test_help_teaches_with_an_example(name: str) -> None:
     assert f"heliograph {name}" in said
 
 
-@pytest.mark.parametrize("name", ["plan", "status", "ledger", "bench", "local up"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bench",
+        "config",
+        "groups",
+        "ledger",
+        "local up",
+        "plan",
+        "reset",
+        "status",
+        "topology",
+    ],
+)
 def test_every_table_can_be_had_as_json(name: str) -> None:
     assert "--json" in flags(COMMANDS[name])
 

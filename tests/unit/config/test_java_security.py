@@ -140,11 +140,23 @@ def test_sasl_without_credentials_is_reported() -> None:
 
 
 def test_an_unknown_mechanism_is_reported() -> None:
-    lines = "A.security.protocol = SASL_SSL\nA.sasl.mechanism = AWS_MSK_IAM\n"
+    lines = "A.security.protocol = SASL_SSL\nA.sasl.mechanism = DIGEST-MD5\n"
 
     assert problems_with(lines) == [
-        "line 6  A.sasl.mechanism: is `AWS_MSK_IAM`, not one of "
+        "line 6  A.sasl.mechanism: is `DIGEST-MD5`, not one of "
         "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI"
+    ]
+
+
+def test_amazons_mechanism_is_reported_once_with_what_works_instead() -> None:
+    lines = (
+        "A.security.protocol = SASL_SSL\nA.sasl.mechanism = AWS_MSK_IAM\n"
+        "A.sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required;\n"
+    )
+
+    assert problems_with(lines) == [
+        "line 6  A.sasl.mechanism: is `AWS_MSK_IAM`, which needs Amazon's own Java library; "
+        "SCRAM-SHA-512 and TLS certificates can be used with the same cluster"
     ]
 
 

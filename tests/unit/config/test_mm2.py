@@ -98,7 +98,22 @@ def test_records_are_written_with_the_targets_producer_and_the_flows_override() 
     clients = flow_of(lines).clients
 
     assert clients.target_producer == {"acks": "all", "max.request.size": "2"}
-    assert clients.offset_syncs_producer == {"retries": "4"}
+
+
+def test_offset_syncs_are_written_with_the_producer_of_the_cluster_that_holds_them() -> None:
+    lines = (
+        "A.producer.client.id = a\nB.producer.client.id = b\n"
+        "A->B.producer.client.id = flow\nA->B.producer.retries = 4\n"
+        "A->B.target.producer.retries = 5\n"
+    )
+
+    on_source = with_lines(lines)
+    on_target = with_lines(lines + "offset-syncs.topic.location = target\n")
+
+    held = on_source.offset_syncs_of(AB)
+    assert (held.alias, held.producer) == ("A", {"client.id": "a", "retries": "4"})
+    held = on_target.offset_syncs_of(AB)
+    assert (held.alias, held.producer) == ("B", {"client.id": "b", "retries": "5"})
 
 
 def test_keys_of_a_flow_that_begin_like_a_client_are_not_client_overrides() -> None:
@@ -200,9 +215,47 @@ def test_worker_keys_come_from_the_cluster_then_from_the_top_where_it_is_passed_
     [
         (
             "consumer.fetch.max.bytes = 1",
-            "ignored here, as by MirrorMaker 2; write `B.consumer.fetch.max.bytes`",
+            "ignored here, as by MirrorMaker 2; write `A.consumer.fetch.max.bytes`",
         ),
-        ("emit.heartbeats.enabled = true", "understood, does not act yet"),
+        ("predicates = p", "transforms do not act yet, and predicates are theirs"),
+        ("ssl.provider = x", "does nothing here: it says something to Java alone"),
+        ("A.admin.ssl.provider = x", "does nothing here: it says something to Java alone"),
+        ("A.sasl.login.class = x", "does nothing here: it says something to Java alone"),
+        ("status.storage.topic = x", "belongs to Kafka Connect and does nothing here"),
+        ("topics.blacklist = x", "read as `topics.exclude`, its name since Kafka 2.7"),
+        ("A->B.groups.blacklist = x", "read as `groups.exclude`, its name since Kafka 2.7"),
+        (
+            "use.incremental.alter.configs = never",
+            "was removed in Kafka 4.0; only that way is left",
+        ),
+        (
+            "A->B.emit.heartbeats = false",
+            "was in older manuals and never acted; write `emit.heartbeats.enabled`",
+        ),
+        (
+            "A.readahead.queue.capacity = 5",
+            "was in KIP-382 and never in MirrorMaker 2; does nothing",
+        ),
+        (
+            "A.consumer.max.poll.records = 5",
+            "does nothing here: no client of Heliograph has such a setting",
+        ),
+        (
+            "A->B.source.admin.any.thing = 5",
+            "does nothing here: no client of Heliograph has such a setting",
+        ),
+        (
+            "A->B.source.consumer.client.id = x",
+            "flows share the connections they read by; write `A.consumer.client.id`",
+        ),
+        (
+            "A->B.target.consumer.client.id = x",
+            "does nothing here: no flow reads records of its target",
+        ),
+        (
+            "B.producer.max.request.size = 5",
+            "records are appended once each, with acks=all, whatever is set",
+        ),
         ("listeners = http://x:1", "belongs to Kafka Connect and does nothing here"),
         ("listeners.https.ssl.protocol = TLS", "belongs to Kafka Connect and does nothing here"),
         ("A.rebalance.timeout.ms = 1", "belongs to Kafka Connect and does nothing here"),
@@ -223,6 +276,123 @@ def test_worker_keys_come_from_the_cluster_then_from_the_top_where_it_is_passed_
 )
 def test_a_key_that_does_nothing_is_noted_with_the_reason(line: str, note: str) -> None:
     assert with_lines(line).notes == (f"line 5  {line.split(' ')[0]}: {note}",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "emit.heartbeats.enabled = true",
+        "sync.topic.acls.interval.seconds = 5",
+        "A->B.use.defaults.from = source",
+        "offset.lag.max = 0",
+        "B.offset.flush.interval.ms = 5",
+        "B.offset.storage.topic = mine",
+        "B.group.id = mine",
+        "admin.timeout.ms = 5",
+        "A->B.source.cluster.alias = eu",
+        "A->B.consumer.fetch.max.bytes = 5",
+        "on.topic.deleted = delete",
+        "on.group.rewind = keep",
+        "sync.topic.acls.mode = mirrormaker2",
+    ],
+)
+def test_a_key_that_acts_is_not_noted(line: str) -> None:
+    assert with_lines(line).notes == ()
+
+
+def test_what_becomes_of_deletions_rewinds_and_revocations_is_read() -> None:
+    default = flow_of("")
+    other = flow_of(
+        "on.topic.deleted = delete\nA->B.on.group.rewind = keep\n"
+        "sync.topic.acls.mode = mirrormaker2\n"
+    )
+
+    said = [(f.on_topic_deleted, f.groups.on_rewind, f.acls.mode) for f in (default, other)]
+
+    assert said == [("keep", "follow", "follow"), ("delete", "keep", "mirrormaker2")]
+
+
+def test_an_old_spelling_stands_for_the_new_one_in_its_own_scope() -> None:
+    flow = flow_of("topics.exclude = a\nA->B.topics.blacklist = b\n")
+
+    assert flow.topics_exclude == ("b",)
+
+
+def test_an_old_spelling_beside_the_new_one_is_ignored_and_noted() -> None:
+    config = with_lines("topics.blacklist = a\ntopics.exclude = b\n")
+
+    assert config.flow(AB).topics_exclude == ("b",)
+    assert config.notes == ("line 5  topics.blacklist: ignored: `topics.exclude` on line 6 wins",)
+
+
+def test_checkpoints_and_group_offsets_need_no_offset_syncs_here_and_it_is_said() -> None:
+    config = with_lines(
+        "emit.offset-syncs.enabled = false\nB->A.emit.checkpoints.enabled = false\n"
+        "A->B.emit.checkpoints.enabled = false\nsync.group.offsets.enabled = true\n"
+    )
+
+    flow = config.flow(AB)
+    assert not flow.offset_syncs.enabled
+    assert not flow.checkpoints.enabled
+    assert flow.groups.sync_offsets_enabled
+    assert config.notes == (
+        "line 7  A->B.emit.checkpoints.enabled: `sync.group.offsets.enabled` acts all the same: "
+        "group offsets come from the ledger, where MirrorMaker 2 follows no group without "
+        "checkpoints",
+    )
+
+
+def test_checkpoints_without_offset_syncs_are_written_and_it_is_said() -> None:
+    (note,) = with_lines("emit.offset-syncs.enabled = false\n").notes
+
+    assert note == (
+        "line 5  emit.offset-syncs.enabled: checkpoints are written all the same: they come from "
+        "the ledger, where MirrorMaker 2 has none without offset syncs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("aliases", "lines", "pairs"),
+    [
+        ("a, b, c", "a->b.enabled = true", 6),
+        ("a, b, c", "emit.heartbeats.enabled = false\na->b.enabled = true", 1),
+        (
+            "a, b, c",
+            "a->b.emit.heartbeats.enabled = false\na->c.emit.heartbeats.enabled = false\n"
+            "b->a.enabled = true",
+            4,
+        ),
+        (
+            "a, b, c, d, e, f",
+            "emit.heartbeats.enabled = false\na->b.enabled = true\na->c.enabled = true\n"
+            "a->d.enabled = true\na->e.enabled = false\na->f.enabled = false",
+            3,
+        ),
+        (
+            "central, local_one, local_two, beats_emitter",
+            "emit.heartbeats.enabled = false\ncentral->local_one.enabled = true\n"
+            "central->local_two.enabled = true\n"
+            "beats_emitter->central.emit.heartbeats.enabled = true",
+            3,
+        ),
+    ],
+)
+def test_a_pair_does_something_if_it_is_enabled_or_has_heartbeats(
+    aliases: str, lines: str, pairs: int
+) -> None:
+    """MirrorMakerConfigTest.testClusterPairs…"""
+    brokers = "".join(f"{alias}.bootstrap.servers = {alias}:1\n" for alias in aliases.split(", "))
+
+    config = config_of(f"clusters = {aliases}\n{brokers}{lines}\n")
+
+    assert sum(pair.enabled or pair.heartbeats.enabled for pair in config.pairs) == pairs
+
+
+def test_a_security_protocol_may_be_written_in_any_case() -> None:
+    """MirrorConnectorConfigTest.testCaseInsensitiveSecurityProtocol."""
+    config = with_lines("A.security.protocol = ssl\n")
+
+    assert config.clusters[A].security.protocol == "SSL"
 
 
 def test_an_alias_may_hold_dots_and_begin_like_another() -> None:

@@ -60,9 +60,12 @@ def test_all_problems_come_at_once_in_the_order_of_the_file() -> None:
             "A->B.source.cluster.ssl.protocol = TLS",
             "is set per cluster; write `A.ssl.protocol` or `B.ssl.protocol`",
         ),
-        ("topics.blacklist = x", "was removed in Kafka 4.0; use `topics.exclude`"),
-        ("A->B.groups.blacklist = x", "was removed in Kafka 4.0; use `groups.exclude`"),
-        ("A.topics.blacklist = x", "was removed in Kafka 4.0; use `topics.exclude`"),
+        ("A.topics.blacklist = x", "belongs to a flow; write `A->B.topics.exclude`"),
+        ("A->B.on.topic.delete = x", "unknown key; did you mean `A->B.on.topic.deleted`?"),
+        (
+            "source.cluster.bootstrap.servers = x:1",
+            "configures a connector in Kafka Connect; here `clusters` names the clusters",
+        ),
         ("A->B.enabled = true", "is set on line 4 already"),
         ("A -> B.topics = x", "a key ends at its first blank; write `A->…` without blanks"),
     ],
@@ -110,9 +113,24 @@ def test_a_key_out_of_place_is_reported(line: str, sentence: str) -> None:
         ),
         (
             "replication.policy.class = com.example.P",
-            "is `com.example.P`, a class that cannot run here; "
-            f"`{DEFAULT_POLICY}` or `{IDENTITY_POLICY}` can",
+            "is `com.example.P`, a Java class that cannot run here; "
+            f"`{DEFAULT_POLICY}` or `{IDENTITY_POLICY}` can, "
+            "or a Python class written `module:Class`",
         ),
+        ("replication.policy.separator =", "is ``, empty, so no name could be read back"),
+        (
+            "A->B.source.cluster.alias = a b",
+            "is `a b`, not made of what a topic's name may hold: letters, digits, `.`, `_`, `-`",
+        ),
+        (
+            "A->B.topics = .*  # all",
+            "is `.*  # all`, a regex and more; a comment needs a line of its own",
+        ),
+        ("A->B.on.topic.deleted = drop", "is `drop`, not one of keep, delete"),
+        ("A->B.on.group.rewind = x", "is `x`, not one of follow, keep"),
+        ("sync.topic.acls.mode = x", "is `x`, not one of follow, mirrormaker2"),
+        ("A.consumer.fetch.max.wait.ms = 0", "is `0`, less than 1"),
+        ("A->B.source.consumer.fetch.max.bytes = 0", "is `0`, less than 1"),
         (
             "A->B.transforms = mask",
             "is `mask`, which does not act yet, and records would be mirrored as they are",
@@ -232,6 +250,31 @@ def test_isolation_that_contradicts_read_committed_is_reported() -> None:
     assert problems_with(lines) == [
         "line 6  A.consumer.isolation.level: is `read_uncommitted`, "
         "while `read.committed` is true on line 5"
+    ]
+
+
+def test_offset_syncs_switched_off_and_described_are_a_contradiction() -> None:
+    """MirrorSourceConnector.validate."""
+    lines = "offset-syncs.topic.location = target\nA->B.emit.offset-syncs.enabled = false\n"
+
+    assert problems_with(lines) == [
+        "line 6  A->B.emit.offset-syncs.enabled: is `false`, "
+        "while `offset-syncs.topic.location` on line 5 says how to write them"
+    ]
+
+
+def test_what_a_flow_that_is_off_emits_is_not_judged() -> None:
+    lines = "offset-syncs.topic.location = target\nB->A.emit.offset-syncs.enabled = false\n"
+
+    assert config_of(TWO_CLUSTERS + lines).notes == ()
+
+
+def test_exactly_once_with_aborted_records_is_a_contradiction() -> None:
+    lines = "A->B.exactly.once.support = required\nA->B.read.committed = false\n"
+
+    assert problems_with(lines) == [
+        "line 5  A->B.exactly.once.support: is `required`, "
+        "while `A->B.read.committed` on line 6 asks for records of aborted transactions"
     ]
 
 

@@ -7,11 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.config.keys import FLOW_KEYS, model_keys
+from heliograph.config.keys import (
+    ENGINE_KEYS,
+    FLOW_KEYS,
+    NOT_YET,
+    REST_KEYS,
+    WORKER_KEYS,
+    model_keys,
+)
+from heliograph.config.load import parse_config
 from heliograph.config.reference import reference_rows
 from heliograph.config.schema import FlowConfig
-from heliograph.config.sections import Section
-from tests.unit.config.texts import config_of, problems_of
+from heliograph.config.sections import IDENTITY_POLICY, Section
+from heliograph.model import TopicName
+from heliograph.plan.topics import select_topics
+from tests.unit.config.texts import around, config_of, problems_of, with_lines
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/config.md").read_text()
 
@@ -28,6 +38,13 @@ def test_every_row_says_what_the_model_says(heading: str) -> None:
     missing = [row for row in reference_rows()[heading] if row not in lines]
 
     assert missing == []
+
+
+def test_only_transforms_wait_for_their_feature() -> None:
+    waiting = {key.name for key in FLOW_KEYS if key.inert is NOT_YET}
+
+    assert waiting == {"transforms", "predicates"}
+    assert not any(key.inert is NOT_YET for key in (*WORKER_KEYS, *REST_KEYS, *ENGINE_KEYS))
 
 
 def test_no_row_is_about_a_key_that_does_not_exist() -> None:
@@ -59,6 +76,45 @@ def test_the_smallest_file_of_the_page_loads() -> None:
     (smallest,) = re.findall(r"```properties\n(.*?)```", PAGE, re.DOTALL)
 
     assert config_of(smallest).flows[0].topics == ("orders.*", "payments")
+
+
+def test_the_yaml_of_the_page_loads() -> None:
+    (page_yaml,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    jaas = (
+        b"jaas = org.apache.kafka.common.security.scram.ScramLoginModule required "
+        b'username="u" password="p";'
+    )
+
+    config = parse_config(
+        page_yaml,
+        source="heliograph.yaml",
+        around=around({"/etc/heliograph/a.properties": jaas}),
+    )
+
+    (flow,) = config.flows
+    assert flow.topics == ("orders.*", "payments")
+    assert flow.policy.class_path == IDENTITY_POLICY
+    assert flow.replication_factor == 3
+    assert config.source_of(flow.id).consumer == {"fetch.max.bytes": "33554432"}
+    assert config.source_of(flow.id).security.sasl.username == "u"
+    assert (config.engine.slots, config.engine.slot_cpus) == (4, 0.5)
+    assert config.engine.spark == {"spark.ui.enabled": "false"}
+
+
+def test_the_policy_and_the_filter_of_the_page_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (page_python,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "names_of_the_page.py").write_text(page_python)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = with_lines(
+        "A->B.replication.policy.class = names_of_the_page:Suffixed\n"
+        "A->B.topic.filter.class = names_of_the_page:Gold\nA->B.topics = -gold\n"
+    )
+
+    selection = select_topics(config.flows[0], [TopicName("orders"), TopicName("x-gold")])
+
+    assert selection.mirrored == (("x-gold", "x-gold-from-A"),)
 
 
 def test_the_problems_on_the_page_are_what_is_said() -> None:

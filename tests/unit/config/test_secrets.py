@@ -74,14 +74,32 @@ def test_security_never_stays_among_plain_client_overrides() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["ssl.key.password", "sasl.jaas.config", "ssl.keystore.key", "x.client.secret", "aws.token"],
+    [
+        "ssl.key.password",
+        "sasl.jaas.config",
+        "ssl.keystore.key",
+        "x.client.secret",
+        "aws.token",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "spark.ssl.keyPassword",
+        "spark.hadoop.fs.s3a.access.key",
+        "basic.auth.user.info",
+    ],
 )
 def test_names_of_secrets_are_recognised(name: str) -> None:
     assert is_secret_key(name)
 
 
 @pytest.mark.parametrize(
-    "name", ["sasl.mechanism", "topics", "sasl.oauthbearer.token.endpoint.url"]
+    "name",
+    [
+        "sasl.mechanism",
+        "topics",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.oauthbearer.assertion.private.key.file",
+        "key.converter",
+        "inter.worker.key.size",
+    ],
 )
 def test_other_names_are_not(name: str) -> None:
     assert not is_secret_key(name)
@@ -118,6 +136,15 @@ def test_references_to_files_environment_and_directories_are_replaced() -> None:
             "topics = ${file:/bad:k}",
             "`${file:/bad:k}` cannot be resolved: line 1 of /bad: "
             "\\u needs four hexadecimal digits after it",
+        ),
+        (
+            "topics = ${env:some/path:HOME}",
+            "`${env:some/path:HOME}` cannot be resolved: the environment has no paths",
+        ),
+        (
+            "topics = ${dir:/d:../f}",
+            "`${dir:/d:../f}` cannot be resolved: "
+            "`../f` is not the name of a file in the directory",
         ),
         (
             "topics = ${dir:/d:x}",
@@ -199,6 +226,52 @@ def test_a_provider_opens_only_what_it_is_allowed_to() -> None:
         "line 12  groups: `${env:HOME}` cannot be resolved: "
         "`HOME` does not match `allowlist.pattern`",
     ]
+
+
+def test_an_empty_path_to_the_environment_is_no_path() -> None:
+    text = TWO_CLUSTERS + PROVIDERS + "topics = ${env::TOPICS}\n"
+
+    assert config_of(text, environment={"TOPICS": "orders"}).flows[0].topics == ("orders",)
+
+
+def test_the_key_of_a_reference_may_hold_colons() -> None:
+    text = TWO_CLUSTERS + PROVIDERS + "topics = ${file:/f:a:b}\n"
+
+    assert config_of(text, {"/f": b"a\\:b = orders"}).flows[0].topics == ("orders",)
+
+
+def test_what_a_reference_leads_to_is_not_resolved_again() -> None:
+    text = TWO_CLUSTERS + PROVIDERS + "A.consumer.client.id = ${env:OUTER}\n"
+    environment = {"OUTER": "${env:INNER}", "INNER": "x"}
+
+    config = config_of(text, environment=environment)
+
+    assert config.clusters["A"].consumer == {"client.id": "${env:INNER}"}  # type: ignore[index]
+
+
+def test_what_is_read_is_what_was_allowed_even_behind_a_link() -> None:
+    lines = (
+        f"{PROVIDERS}config.providers.dir.param.allowed.paths = /etc/mm2/\n"
+        "topics = ${dir:/etc/mm2/link/..:topics}\n"
+    )
+    files = {"/etc/mm2/topics": b"allowed", "/etc/mm2/link/../topics": b"elsewhere"}
+
+    assert config_of(TWO_CLUSTERS + lines, files).flows[0].topics == ("allowed",)
+
+
+def test_an_allowed_path_must_be_absolute() -> None:
+    lines = f"{PROVIDERS}config.providers.file.param.allowed.paths = /etc, secrets\n"
+
+    assert problems_of(TWO_CLUSTERS + lines) == [
+        "line 9  config.providers.file.param.allowed.paths: is `/etc, secrets`, "
+        "where every path must be absolute"
+    ]
+
+
+def test_an_empty_list_of_allowed_paths_allows_all() -> None:
+    lines = f"{PROVIDERS}config.providers.file.param.allowed.paths =\ntopics = ${{file:/f:k}}\n"
+
+    assert config_of(TWO_CLUSTERS + lines, {"/f": b"k=v"}).flows[0].topics == ("v",)
 
 
 def test_an_unresolved_value_is_reported_once_and_not_missed_again() -> None:

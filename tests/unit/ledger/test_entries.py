@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.errors import InvariantError, WireError
 from heliograph.ledger.entries import (
     RUNS_PER_ENTRY_MAX,
+    AclEntry,
     Entry,
     FlowEntry,
     HeadEntry,
@@ -96,6 +98,17 @@ LOSS = LossEntry(
     reason=StallReason.RETENTION_OVERRUN,
     at_ms=1_767_225_600_000,
 )
+ACL = AclEntry(
+    binding=AclBinding(
+        name="A.orders",
+        pattern=AclPattern.PREFIXED,
+        principal="User:CN=Jo Müller",
+        host="*",
+        operation=AclOperation.READ,
+        permission=AclPermission.ALLOW,
+    ),
+    at_ms=1_767_225_600_000,
+)
 EXAMPLES: dict[str, Entry] = {
     "flow": FLOW,
     "lease": LEASE,
@@ -103,6 +116,7 @@ EXAMPLES: dict[str, Entry] = {
     "head": HEAD,
     "run": RUNS,
     "loss": LOSS,
+    "acl": ACL,
 }
 
 
@@ -114,7 +128,7 @@ def test_the_reference_shows_the_bytes_of_its_example_and_they_read_back(kind: s
     assert decode(key, value) == EXAMPLES[kind]
 
 
-@pytest.mark.parametrize("kind", ["flow", "lease", "start", "head", "loss"])
+@pytest.mark.parametrize("kind", ["flow", "lease", "start", "head", "loss", "acl"])
 def test_the_reference_lists_every_field_of_a_value_in_its_order(kind: str) -> None:
     _, value = encode(EXAMPLES[kind])
 
@@ -184,6 +198,18 @@ def test_a_null_value_is_a_tombstone(entry: Entry) -> None:
         b"start|orders|3|0|a b",
         b"start|orders|3|0|" + b"a" * 33,
         b"tail|orders|3",
+        b"acl|PREFIXED|A.orders|User:jo|*|READ",
+        b"acl|prefixed|A.orders|User:jo|*|READ|ALLOW",
+        b"acl|MATCH|A.orders|User:jo|*|READ|ALLOW",
+        b"acl|LITERAL|A.orders|User:jo|*|ANY|ALLOW",
+        b"acl|LITERAL|A.orders|User:jo|*|READ|GRANT",
+        b"acl|LITERAL||User:jo|*|READ|ALLOW",
+        b"acl|LITERAL|A.orders|User:j o|*|READ|ALLOW",
+        b"acl|LITERAL|A.orders|User%3Ajo|*|READ|ALLOW",
+        b"acl|LITERAL|A.orders|User:%c3%bc|*|READ|ALLOW",
+        b"acl|LITERAL|A.orders|User:%C3|*|READ|ALLOW",
+        b"acl|LITERAL|A.orders|User:%|*|READ|ALLOW",
+        b"acl|LITERAL|" + b"x" * 32_768 + b"|User:jo|*|READ|ALLOW",
         b"\xff\xfe",
     ],
 )
@@ -304,12 +330,28 @@ def test_a_run_for_each_transaction_of_a_topic_takes_three_bytes() -> None:
         replace(RUNS, end_position=OFFSET_MAX + 1),
         replace(LEASE, author=AUTHOR.upper()),
         replace(HEAD, detail="x" * 256),
+        replace(ACL, at_ms=-1),
+        replace(ACL, binding=replace(ACL.binding, principal="")),
+        replace(ACL, binding=replace(ACL.binding, name="x" * 32_768)),
     ],
     ids=lambda entry: type(entry).__name__,
 )
 def test_what_could_not_be_read_back_is_never_written(entry: Entry) -> None:
     with pytest.raises(InvariantError):
         encode(entry)
+
+
+@pytest.mark.parametrize(
+    "principal", ["User:a|b", "User:50%", "User:%7C", "User:\N{SNOWMAN}", "User:" + "ü" * 16_000]
+)
+def test_principals_may_hold_anything_a_broker_takes(principal: str) -> None:
+    entry = replace(ACL, binding=replace(ACL.binding, principal=principal))
+
+    key, value = encode(entry)
+
+    assert key.isascii()
+    assert key.count(b"|") == 6
+    assert decode(key, value) == entry
 
 
 def test_many_runs_are_split_into_entries_that_a_broker_takes() -> None:
@@ -343,3 +385,21 @@ def test_each_author_is_another() -> None:
 
     assert first != second
     assert decode(*encode(replace(LEASE, author=first))) == replace(LEASE, author=first)
+
+
+def test_a_start_says_that_it_was_adopted_only_where_it_was() -> None:
+    key, plain = encode(START)
+
+    _, value = encode(replace(START, adopted=True))
+
+    assert b"adopted" not in plain
+    assert value == plain[:-1] + b',"adopted":true}'
+    assert decode(key, value) == replace(START, adopted=True)
+
+
+@pytest.mark.parametrize("flag", [b"false", b"1", b"null"])
+def test_a_flag_in_another_spelling_is_refused(flag: bytes) -> None:
+    key, plain = encode(START)
+
+    with pytest.raises(WireError):
+        decode(key, plain[:-1] + b',"adopted":' + flag + b"}")

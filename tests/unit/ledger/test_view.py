@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.errors import WireError
 from heliograph.ledger.entries import (
+    AclEntry,
+    AclKey,
     FlowEntry,
     FlowKey,
     HeadEntry,
@@ -238,6 +241,33 @@ def test_a_tombstone_of_something_unknown_changes_nothing() -> None:
     lane = view.lane(ORDERS, 3)
     assert lane is not None
     assert lane.head == head(1)
+
+
+def test_acls_are_remembered_until_they_are_removed_and_are_no_lane() -> None:
+    view = LedgerView()
+    first, second = acl("User:alice"), acl("User:bob")
+
+    for entry in (first, second, first):
+        view.apply_record(*encode(entry))
+    assert view.acls == {first.binding, second.binding}
+
+    view.apply_record(encode_key(AclKey(binding=first.binding)), None)
+    view.remove(AclKey(binding=first.binding))
+
+    assert view.acls == {second.binding}
+    assert view.lanes == ()
+
+
+def acl(principal: str) -> AclEntry:
+    binding = AclBinding(
+        name="A.orders",
+        pattern=AclPattern.LITERAL,
+        principal=principal,
+        host="*",
+        operation=AclOperation.READ,
+        permission=AclPermission.ALLOW,
+    )
+    return AclEntry(binding=binding, at_ms=1)
 
 
 def test_records_are_folded_from_their_bytes_and_garbage_is_refused() -> None:

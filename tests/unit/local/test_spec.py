@@ -14,6 +14,7 @@ from heliograph.local.spec import (
     Credentials,
     broker_properties,
     client_properties,
+    librdkafka_properties,
 )
 
 
@@ -24,6 +25,10 @@ from heliograph.local.spec import (
         ({"sasl": "GSSAPI"}, "sasl is 'GSSAPI', not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
         ({"users": {"alice": 'a"b'}}, "name or password of user 'alice' has more than letters"),
         ({"authorizer": True}, "an authorizer needs sasl"),
+        ({"more_sasl": ("PLAIN",)}, "more_sasl needs sasl"),
+        ({"sasl": "PLAIN", "more_sasl": ("NTLM",)}, "sasl is 'NTLM', not one of"),
+        ({"sasl": "OAUTHBEARER", "jwks": "file:///keys"}, "jwks needs another sasl first"),
+        ({"sasl": "PLAIN", "jwks": "file:///keys"}, "jwks needs OAUTHBEARER"),
         ({"mutual_tls": True}, "mutual_tls needs tls"),
         ({"advertised_ports": (1, 2)}, "2 advertised ports for 1 brokers"),
         ({"alias": "../A"}, "the alias may have letters, digits, - and _"),
@@ -79,6 +84,33 @@ def test_client_settings_log_in_with_the_mechanism_of_the_cluster() -> None:
     assert settings["security.protocol"] == "SASL_PLAINTEXT"
     assert settings["sasl.mechanism"] == "SCRAM-SHA-512"
     assert 'ScramLoginModule required username="alice"' in settings["sasl.jaas.config"]
+
+
+def test_a_listener_takes_every_mechanism_it_was_given() -> None:
+    spec = ClusterSpec(
+        alias="A", sasl="PLAIN", more_sasl=("SCRAM-SHA-256", "OAUTHBEARER"), jwks="file:///keys"
+    )
+
+    settings = properties_of(spec)
+
+    assert settings["listener.name.client.sasl.enabled.mechanisms"] == (
+        "PLAIN,SCRAM-SHA-256,OAUTHBEARER"
+    )
+    assert "PlainLoginModule" in settings["listener.name.client.plain.sasl.jaas.config"]
+    assert "ScramLogin" in settings["listener.name.client.scram-sha-256.sasl.jaas.config"]
+    assert "OAuthBearer" in settings["listener.name.client.oauthbearer.sasl.jaas.config"]
+    assert settings["sasl.oauthbearer.jwks.endpoint.url"] == "file:///keys"
+
+
+def test_unsigned_tokens_need_no_password() -> None:
+    spec = ClusterSpec(alias="A", sasl="OAUTHBEARER")
+
+    java = client_properties(spec, user="alice", password="secret", tls=None)
+    librdkafka = librdkafka_properties(spec, user="alice", password="secret", tls=None)
+
+    assert 'unsecuredLoginStringClaim_sub="alice"' in java["sasl.jaas.config"]
+    assert librdkafka["sasl.oauthbearer.config"] == "principal=alice"
+    assert "secret" not in {*java.values(), *librdkafka.values()}
 
 
 def properties_of(spec: ClusterSpec) -> dict[str, str]:

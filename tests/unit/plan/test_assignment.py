@@ -6,6 +6,7 @@ from heliograph.model import ClusterAlias, FlowId, LaneId, SlotId, TopicName, To
 from heliograph.plan.assignment import LaneLoad, assign, weigh
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
+OTHER = FlowId(source=ClusterAlias("C"), target=ClusterAlias("B"))
 S0, S1, S2 = SlotId(0), SlotId(1), SlotId(2)
 
 
@@ -77,6 +78,33 @@ def test_unpinned_lanes_share_all_slots_when_every_slot_is_set_apart() -> None:
     placed = assign([critical, lane(1)], [S0], {}, {}, {critical: frozenset({S0})})
 
     assert placed == {critical: S0, lane(1): S0}
+
+
+def test_a_bounded_flow_leaves_slots_to_the_others() -> None:
+    lanes = [lane(number) for number in range(4)]
+    others = [
+        LaneId(flow=OTHER, source=TopicPartition(topic=TopicName("pay"), partition=number))
+        for number in range(4)
+    ]
+
+    placed = assign([*lanes, *others], [S0, S1, S2], {}, {}, widths={FLOW: 1})
+
+    (one,) = {placed[each] for each in lanes}
+    assert {placed[other] for other in others} == {S0, S1, S2} - {one}
+
+
+def test_a_bounded_flow_moves_as_a_whole_when_its_slot_is_too_heavy() -> None:
+    lanes = [lane(number) for number in range(3)]
+    others = [
+        LaneId(flow=OTHER, source=TopicPartition(topic=TopicName("pay"), partition=number))
+        for number in range(4)
+    ]
+    current = dict.fromkeys([*lanes, *others], S0)
+
+    placed = assign(current, [S0, S1], current, {}, widths={FLOW: 1, OTHER: 1})
+
+    assert {placed[each] for each in lanes} == {S1}
+    assert {placed[other] for other in others} == {S0}
 
 
 def test_without_slots_nothing_is_assigned() -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from heliograph.model import Lane, LaneId, Offsets, OnExisting, StartAt, TopicName, TopicPartition
+from heliograph.model import (
+    Lane,
+    LaneId,
+    Offsets,
+    OnExisting,
+    StartAt,
+    TopicId,
+    TopicName,
+    TopicPartition,
+)
 from heliograph.plan.lanes import plan_lanes
 from heliograph.plan.topics import select_topics
 from heliograph.plan.view import ClusterView
 from tests.unit.plan.views import FLOW_ID, SOURCE, TARGET, cluster, flow_with, topic
 
 TOPIC_ID = "0b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11"
+OTHER_ID = "1b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11"
 
 
 def lanes_of(source: ClusterView, target: ClusterView) -> list[tuple[str, str]]:
@@ -17,7 +27,7 @@ def lanes_of(source: ClusterView, target: ClusterView) -> list[tuple[str, str]]:
     return [(str(lane.id.source), str(lane.target)) for lane in lanes]
 
 
-def test_a_lane_carries_the_rules_of_its_flow_and_the_id_of_its_topic() -> None:
+def test_a_lane_carries_the_rules_of_its_flow_and_the_ids_of_its_topics() -> None:
     flow = flow_with(
         start_at=StartAt.LATEST,
         offsets=Offsets.PRESERVE,
@@ -25,7 +35,7 @@ def test_a_lane_carries_the_rules_of_its_flow_and_the_id_of_its_topic() -> None:
         read_committed=False,
     )
     source = cluster(SOURCE, topic("orders", topic_id=TOPIC_ID))
-    target = cluster(TARGET, topic("source.orders"))
+    target = cluster(TARGET, topic("source.orders", topic_id=OTHER_ID))
 
     lanes = plan_lanes(flow, select_topics(flow, source.topics), source, target)
 
@@ -33,7 +43,8 @@ def test_a_lane_carries_the_rules_of_its_flow_and_the_id_of_its_topic() -> None:
         Lane(
             id=LaneId(flow=FLOW_ID, source=TopicPartition(topic=TopicName("orders"), partition=0)),
             target=TopicPartition(topic=TopicName("source.orders"), partition=0),
-            source_topic_id=source.topics[TopicName("orders")].id,
+            source_topic_id=TopicId(TOPIC_ID),
+            target_topic_id=TopicId(OTHER_ID),
             start_at=StartAt.LATEST,
             offsets=Offsets.PRESERVE,
             on_existing=OnExisting.REFUSE,

@@ -6,7 +6,7 @@ import pytest
 
 from heliograph.config.schema import FlowConfig, NamingPolicyConfig
 from heliograph.config.sections import ConnectorConfig
-from heliograph.errors import ConfigError
+from heliograph.errors import ConfigError, PluginFailed
 from heliograph.model import ClusterAlias, TopicName
 from heliograph.plan.naming import (
     DefaultReplicationPolicy,
@@ -14,6 +14,8 @@ from heliograph.plan.naming import (
     is_heartbeats,
     naming_policy,
     original_topic,
+    source_alias,
+    target_alias,
 )
 from tests.unit.plan.views import FLOW_ID, SOURCE, flow_with
 
@@ -157,7 +159,8 @@ def test_an_unknown_policy_is_a_sentence_that_names_the_known_ones() -> None:
 
     assert caught.value.problems == (
         "replication.policy.class: com.acme.MyPolicy is not a known policy; "
-        "use DefaultReplicationPolicy or IdentityReplicationPolicy",
+        "use DefaultReplicationPolicy or IdentityReplicationPolicy, "
+        "or a Python class written `module:Class`",
         "replication.policy.separator: is empty, so no name could be read back",
     )
 
@@ -168,3 +171,67 @@ def test_the_alias_in_names_may_be_configured_apart_from_the_clusters() -> None:
     )
 
     assert naming_policy(flow).target_topic(TopicName("orders")) == "eu.orders"
+
+
+OWN = "tests.unit.plan.own_classes:"
+
+
+def test_a_policy_of_ones_own_names_topics_and_reads_names_back() -> None:
+    policy = naming_policy(flow_with(OWN + "Suffixed"))
+
+    name = TopicName("orders-from-source")
+    assert policy.target_topic(TopicName("orders")) == name
+    assert (policy.topic_source(name), policy.upstream_topic(name)) == ("source", "orders")
+    assert policy.topic_source(TopicName("orders")) is None
+    assert original_topic(policy, TopicName("orders-from-a-from-b")) == "orders"
+    assert policy.checkpoints_topic(SOURCE) == "source.checkpoints.internal"
+    assert policy.offset_syncs_topic(SOURCE) == "mm2-offset-syncs.source.internal"
+
+
+def test_a_policy_of_ones_own_may_be_told_apart_by_the_configured_alias_and_separator() -> None:
+    flow = FlowConfig(
+        id=FLOW_ID,
+        policy=NamingPolicyConfig(
+            class_path=OWN + "Suffixed", separator="_", internal_separator_enabled=False
+        ),
+        connector=ConnectorConfig(source_alias="eu", target_alias="us"),
+    )
+
+    policy = naming_policy(flow)
+
+    assert policy.target_topic(TopicName("orders")) == "orders-from-eu"
+    assert policy.checkpoints_topic(source_alias(flow)) == "eu.checkpoints.internal"
+    assert (source_alias(flow), target_alias(flow)) == ("eu", "us")
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("NoArguments", "which cannot be constructed: TypeError: "),
+        (
+            "HalfAPolicy",
+            "a class without `topic_source`, `upstream_topic`, `is_internal`, "
+            "`is_mirror_bookkeeping`, `offset_syncs_topic`, `checkpoints_topic`",
+        ),
+        ("Nobody", "but `tests.unit.plan.own_classes` has no `Nobody`"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_is_a_problem_of_its_key(path: str, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        naming_policy(flow_with(OWN + path))
+
+    (problem,) = caught.value.problems
+    assert problem.startswith(f"replication.policy.class: is `{OWN}{path}`, {why}")
+
+
+def test_a_policy_that_leads_upstream_for_ever_is_stopped() -> None:
+    policy = naming_policy(flow_with(OWN + "Growing"))
+
+    with pytest.raises(PluginFailed, match=r"gave `a\.bx`, which is no shorter"):
+        original_topic(policy, TopicName("a.b"))
+
+
+def test_a_policy_cannot_give_away_heliographs_own_bookkeeping() -> None:
+    policy = naming_policy(flow_with(OWN + "Suffixed"))
+
+    assert policy.is_mirror_bookkeeping(TopicName("heliograph-ledger.a.internal"))

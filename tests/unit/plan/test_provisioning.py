@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from heliograph.config.schema import FlowConfig
 from heliograph.config.sections import CONFIG_PROPERTIES_EXCLUDE
 from heliograph.model import OnExisting, TopicName
+from heliograph.plan.filters import config_filter
 from heliograph.plan.provisioning import (
     PartitionsToGrow,
     PlanNote,
@@ -91,16 +91,18 @@ def test_settings_that_are_excluded_are_never_copied() -> None:
         setting("exclude_param.param1", "value-param1"),
         setting("min.insync.replicas", "2"),
     )
-    exclude = tuple(re.compile(p) for p in (*CONFIG_PROPERTIES_EXCLUDE, "exclude_param.*"))
+    exclude = (*CONFIG_PROPERTIES_EXCLUDE, "exclude_param.*")
 
-    assert configs_to_copy(found, exclude) == {"name-1": "value-1"}
+    copied = config_filter(flow_with(config_properties_exclude=exclude))
+
+    assert configs_to_copy(found, copied) == {"name-1": "value-1"}
 
 
 @pytest.mark.parametrize("origin", list(ConfigOrigin))
 def test_only_defaults_and_static_broker_settings_stay_behind(origin: ConfigOrigin) -> None:
     found = topic("orders", 1, setting("retention.ms", "1000", origin))
 
-    copied = "retention.ms" in configs_to_copy(found, ())
+    copied = "retention.ms" in configs_to_copy(found, config_filter(flow_with()))
 
     assert copied is (origin not in (ConfigOrigin.DEFAULT, ConfigOrigin.STATIC_BROKER))
 
@@ -114,7 +116,7 @@ def test_read_only_and_sensitive_settings_are_not_copied() -> None:
         setting("c", "3"),
     )
 
-    assert configs_to_copy(found, ()) == {"c": "3"}
+    assert configs_to_copy(found, config_filter(flow_with())) == {"c": "3"}
 
 
 def test_what_is_left_out_by_configuration_is_said() -> None:
@@ -138,6 +140,22 @@ def test_more_replicas_than_brokers_is_a_problem_and_the_factor_stays_as_given()
 
 def test_the_brokers_default_replication_factor_is_never_too_large() -> None:
     assert notes_on(topic("orders"), cluster(TARGET, broker_count=1), replication_factor=-1) == ()
+
+
+def test_topics_that_would_share_a_name_are_problems_and_none_is_created() -> None:
+    flow = flow_with("tests.unit.plan.own_classes:Lowering")
+    source = cluster(SOURCE, topic("Orders"), topic("orders"))
+
+    plan = provisioning(flow, source, cluster(TARGET))
+
+    assert plan.to_create == ()
+    assert [(note.topic, note.weight) for note in plan.notes] == [
+        ("Orders", Weight.PROBLEM),
+        ("orders", Weight.PROBLEM),
+    ]
+    assert plan.notes[0].text == (
+        "not mirrored: would be `source.orders` on the target, and so would orders"
+    )
 
 
 def test_a_name_that_becomes_too_long_is_a_problem() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heliograph.config.schema import FlowConfig
-from heliograph.config.sections import HeartbeatsConfig
+from heliograph.config.sections import ConnectorConfig, HeartbeatsConfig
 from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph.plan.topics import Selection, TopicDecision, Verdict, select_topics, shared_targets
 from tests.unit.plan.views import flow_with
@@ -162,6 +162,119 @@ def test_a_topic_asked_for_by_name_and_not_seen_is_reported_absent() -> None:
     selection = select_topics(flow, [TopicName("orders")])
 
     assert selection.absent == ("pay.ments",)
+
+
+OWN = "tests.unit.plan.own_classes:"
+
+
+def test_a_filter_of_ones_own_decides_and_is_named() -> None:
+    flow = flow_with(topics=("-eu",), topic_filter_class=OWN + "EndsIn")
+
+    wanted, other = decide(flow, "orders-eu"), decide(flow, "orders")
+
+    assert (wanted.verdict, wanted.why) == (Verdict.MIRRORED, f"`{OWN}EndsIn` asks for it")
+    assert (other.verdict, other.why) == (
+        Verdict.NOT_MATCHED,
+        f"`{OWN}EndsIn` does not ask for it",
+    )
+
+
+def test_a_filter_of_ones_own_cannot_ask_for_internal_topics_unless_topics_names_them() -> None:
+    path = OWN + "Raising"
+    asked = flow_with(topics=("orders.internal",), topic_filter_class=path)
+
+    assert decide(asked, "orders.internal").verdict is Verdict.MIRRORED
+    assert decide(asked, "other.internal").verdict is Verdict.INTERNAL
+    assert decide(asked, "__consumer_offsets").verdict is Verdict.INTERNAL
+    assert select_topics(asked, []).absent == ()
+
+
+def test_heartbeats_are_mirrored_whatever_a_filter_of_ones_own_says() -> None:
+    flow = flow_with(topics=("-eu",), topic_filter_class=OWN + "EndsIn")
+
+    decision = decide(flow, "heartbeats")
+
+    assert (decision.verdict, decision.why) == (Verdict.MIRRORED, "heartbeats")
+
+
+def test_a_filter_that_raises_on_a_topic_fails_that_topic_alone() -> None:
+    flow = flow_with(topic_filter_class=OWN + "Raising")
+
+    selection = select_topics(flow, [TopicName("orders"), TopicName("raising")])
+
+    orders, raising = selection.decisions
+    assert (orders.verdict, orders.is_problem) == (Verdict.MIRRORED, False)
+    assert (raising.verdict, raising.is_problem) == (Verdict.FAILED, True)
+    assert raising.why == (
+        f"`{OWN}Raising`: should_mirror('raising') raised RuntimeError: cannot say"
+    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "verdict", "why"),
+    [
+        (
+            "raising",
+            Verdict.FAILED,
+            f"`{OWN}Faulty`: target_topic('raising') raised KeyError: 'no such name'",
+        ),
+        ("number", Verdict.FAILED, f"`{OWN}Faulty`: target_topic('number') gave 5, not a name"),
+        (
+            "vague",
+            Verdict.FAILED,
+            f"`{OWN}Faulty`: is_internal('vague') gave 'maybe', not a bool",
+        ),
+        (
+            "blank",
+            Verdict.FAILED,
+            "its name on the target would be `a b`, which Kafka does not take",
+        ),
+        ("brokers", Verdict.INTERNAL, "brokers of the target write it themselves"),
+        ("ledger", Verdict.INTERNAL, "a mirror's own bookkeeping"),
+        ("orders", Verdict.MIRRORED, "matches topics `.*`"),
+    ],
+)
+def test_a_policy_that_fails_on_a_topic_fails_that_topic_alone(
+    topic: str, verdict: Verdict, why: str
+) -> None:
+    decision = decide(flow_with(OWN + "Faulty"), topic)
+
+    assert (decision.verdict, decision.why) == (verdict, why)
+
+
+def test_a_policy_may_fail_on_topics_nobody_asked_for() -> None:
+    flow = flow_with(OWN + "Faulty", topics=("orders",))
+
+    assert decide(flow, "raising").verdict is Verdict.NOT_MATCHED
+
+
+def test_topics_that_would_share_a_name_are_not_mirrored_and_each_names_the_others() -> None:
+    flow = flow_with(OWN + "Lowering")
+
+    selection = select_topics(flow, [TopicName(name) for name in ("Orders", "orders", "pay")])
+
+    upper, lower, pay = selection.decisions
+    assert (upper.verdict, upper.is_problem) == (Verdict.CLASH, True)
+    assert upper.why == "would be `source.orders` on the target, and so would orders"
+    assert lower.why == "would be `source.orders` on the target, and so would Orders"
+    assert pay.verdict is Verdict.MIRRORED
+    assert selection.mirrored == (("pay", "source.pay"),)
+
+
+def test_a_cycle_is_known_by_the_alias_the_target_was_given() -> None:
+    flow = flow_with(
+        topics=ANYTHING, topics_exclude=(), connector=ConnectorConfig(target_alias="us")
+    )
+
+    assert decide(flow, "us.orders").verdict is Verdict.CYCLE
+    assert decide(flow, "target.orders").verdict is Verdict.MIRRORED
+
+
+def test_a_policy_of_ones_own_takes_part_in_finding_cycles() -> None:
+    flow = flow_with(OWN + "Suffixed", topics=ANYTHING, topics_exclude=())
+
+    assert decide(flow, "orders-from-target-from-other").verdict is Verdict.CYCLE
+    assert decide(flow, "orders-from-other").target == "orders-from-other-from-source"
 
 
 def test_decisions_come_in_order_of_name_with_the_mirrored_ones_paired() -> None:

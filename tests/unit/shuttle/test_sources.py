@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from heliograph.broker.cluster import EARLIEST
+from heliograph.broker.cluster import EARLIEST, Leader, Topic
 from heliograph.model import (
     ClusterAlias,
     FlowId,
@@ -28,7 +29,7 @@ from heliograph.shuttle.sources import SourceSide
 from heliograph.wire.fetch import FetchedPartition
 from tests.kit.batches import Record, batch_of
 
-FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
+TOPIC_ID = TopicId("0c12b63f-6f93-41ba-bebd-37dfba57c4d4")
 
 
 class Recorded:
@@ -123,7 +124,7 @@ def test_an_offset_out_of_range_is_told_apart_as_deleted_or_cut_off(
     wanted: int, reason: StallReason
 ) -> None:
     class Source:
-        """A log from 10 to 20; a broker cannot be made to lose its end in a test."""
+        """A log from 10 to 20."""
 
         async def list_offsets(
             self, partitions: list[TopicPartition], at: int
@@ -140,13 +141,42 @@ def test_an_offset_out_of_range_is_told_apart_as_deleted_or_cut_off(
     assert [(found, retry_s) for found, _, retry_s in fates.stalls] == [(reason, None)]
 
 
-def carried_lane() -> CarriedLane:
-    flow = Flow(FLOW, None, None, None, FetchLimits())  # type: ignore[arg-type]
+def test_flows_of_one_source_partition_fetch_it_each_with_their_own_sizes() -> None:
+    class Source:
+        alias = ClusterAlias("A")
+
+        def topic(self, name: TopicName) -> Topic:
+            return Topic(id=TOPIC_ID, leaders={}, partition_count=1)
+
+        def leader(self, partition: TopicPartition) -> Leader:
+            return Leader(broker=1, epoch=0)
+
+    class Spawning(Recorded):
+        def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+            work.close()
+
+    small = FetchLimits(bytes_max=1000)
+    lanes = [carried_lane(), carried_lane(small, target="C"), carried_lane(target="D")]
+    for lane in lanes:
+        lane.flow.source = Source()  # type: ignore[assignment]
+    side = SourceSide(Spawning(), None, asyncio.Event())  # type: ignore[arg-type]
+
+    for lane in lanes:
+        side.attach(lane)
+
+    streams = [side._stream_of[lane.spec.id] for lane in lanes]
+    assert [stream.lanes for stream in streams] == [(lane,) for lane in lanes]
+    assert [stream._limits for stream in streams] == [FetchLimits(), small, FetchLimits()]
+
+
+def carried_lane(limits: FetchLimits | None = None, target: str = "B") -> CarriedLane:
+    flow_id = FlowId(source=ClusterAlias("A"), target=ClusterAlias(target))
+    flow = Flow(flow_id, None, None, None, limits or FetchLimits())  # type: ignore[arg-type]
     flow.stamp = Stamp(1, 0)
     partition = TopicPartition(topic=TopicName("orders"), partition=0)
     spec = Lane(
-        id=LaneId(flow=FLOW, source=partition),
+        id=LaneId(flow=flow_id, source=partition),
         target=partition,
-        source_topic_id=TopicId("0c12b63f-6f93-41ba-bebd-37dfba57c4d4"),
+        source_topic_id=TOPIC_ID,
     )
     return CarriedLane(spec, flow)

@@ -13,6 +13,8 @@ from kio.schema.fetch.v13 import request as fetch_request_schema
 from kio.schema.fetch.v13 import response as fetch_schema
 from kio.schema.produce.v9 import request as produce_request_schema
 from kio.schema.produce.v9 import response as produce_schema
+from kio.schema.produce.v13 import request as produce_by_id_request_schema
+from kio.schema.produce.v13 import response as produce_by_id_schema
 from kio.serial import entity_reader, entity_writer
 
 from heliograph.errors import WireError
@@ -109,6 +111,42 @@ def test_a_produce_request_is_read_by_an_independent_decoder_as_meant() -> None:
     assert [topic.name for topic in read.topic_data] == ["orders", "pay"]
     assert [int(p.index) for p in read.topic_data[0].partition_data] == [0, 1]
     assert [len(p.records or b"") for p in read.topic_data[0].partition_data] == [70, 200]
+
+
+def test_a_produce_request_by_topic_id_is_read_by_an_independent_decoder_as_meant() -> None:
+    parts = produce_request(
+        [(TOPIC_ID.bytes, 0, b"a" * 70), (OTHER_ID.bytes, 1, b"b"), (TOPIC_ID.bytes, 2, b"c" * 3)],
+        timeout_ms=1234,
+    )
+
+    read = entity_reader(produce_by_id_request_schema.ProduceRequest)(b"".join(parts), 0)[0]
+
+    assert [topic.topic_id for topic in read.topic_data] == [TOPIC_ID, OTHER_ID]
+    assert [int(p.index) for p in read.topic_data[0].partition_data] == [0, 2]
+    assert [len(p.records or b"") for p in read.topic_data[0].partition_data] == [70, 3]
+
+
+def test_a_produce_answer_by_topic_id_names_the_offset_of_each_partition() -> None:
+    row = produce_by_id_schema.PartitionProduceResponse(
+        index=4,  # type: ignore[arg-type]
+        error_code=ErrorCode.unknown_topic_id,
+        base_offset=-1,  # type: ignore[arg-type]
+        log_append_time=None,
+        log_start_offset=-1,  # type: ignore[arg-type]
+        record_errors=(),
+        error_message=None,
+    )
+    topic = produce_by_id_schema.TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=(row,))
+    whole = kio_bytes(
+        produce_by_id_schema.ProduceResponse(responses=(topic,), throttle_time=NO_TIME)
+    )
+
+    (found,) = parse_produce_answer(memoryview(whole), by_id=True)
+
+    assert (found.topic, found.partition, found.error_code) == (TOPIC_ID.bytes, 4, 100)
+    for size in range(len(whole)):
+        with pytest.raises(WireError):
+            parse_produce_answer(memoryview(whole)[:size], by_id=True)
 
 
 def produce_answer() -> bytes:

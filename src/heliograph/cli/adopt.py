@@ -1,0 +1,238 @@
+"""`heliograph adopt`: take over from a MirrorMaker 2. Runs on the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.output import EXIT_FAILED, print_json, remarks, results
+from heliograph.cli.tables import Side, new_table
+from heliograph.config.load import load_config
+from heliograph.model import OffsetRange
+from heliograph.services.adopt import FlowFinding, Progress, look
+from heliograph.services.adopt_verdict import LaneFinding
+from heliograph.services.adopt_walk import WalkFrom
+from heliograph.services.adopt_write import write_adoption
+
+ADOPT_HELP: Final = """Take over from MirrorMaker 2, at exactly the next record.
+
+Reads the positions that a stopped MirrorMaker 2 stored, and compares both sides record by record
+from there on: what it copied after it stored them, what it copied twice when it was killed, and
+where the copy ends. A table shows each lane; nothing is written before you agree. Afterwards
+`heliograph run` with the same file goes on there.
+
+By default the comparison begins at the last offset sync before the stored position. With --from
+earliest everything that both sides still have is compared, so that older positions of groups
+translate exactly too. Ends with 1 when something cannot be adopted.
+
+Examples:
+
+  heliograph adopt mm2.properties --dry-run
+
+  heliograph adopt mm2.properties --flow 'A->B' --from earliest --yes
+"""
+
+_COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
+    ("lane", "left"),
+    ("verdict", "left"),
+    ("stored", "right"),
+    ("goes on at", "right"),
+    ("on the target", "right"),
+    ("compared from", "right"),
+    ("records", "right"),
+    ("copied twice", "right"),
+    ("of others", "right"),
+    ("doubts", "left"),
+)
+_RANGES_SHOWN_MAX: Final = 20
+
+
+def adopt(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file that MirrorMaker 2 was given.")
+    ],
+    flow: Annotated[
+        str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")
+    ] = None,
+    begin: Annotated[
+        WalkFrom, typer.Option("--from", help="Where the comparison begins.")
+    ] = WalkFrom.SYNC,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+) -> None:
+    config = load_config(file)
+    found: list[FlowFinding] = []
+    for flow_id in chosen_flows(config, flow):
+        with _bar(str(flow_id)) as progress:
+            found.append(look(config, flow_id, begin, progress))
+    if not found:
+        remarks().print("no flow is enabled: set A->B.enabled = true")
+    if not as_json:
+        for each in found:
+            _print(each)
+    wanted = [each for each in found if each.adoptable]
+    written = 0
+    if wanted and not dry_run and (yes or _agreed(wanted)):
+        for each in wanted:
+            written += asyncio.run(
+                write_adoption(config, each.flow, each.adoptable, each.source_cluster_id)
+            )
+    if as_json:
+        print_json({"written_lanes": written, "flows": [_document(each) for each in found]})
+    else:
+        _close(found, written)
+    if any(each.has_problems for each in found):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Progress]:
+    """On a terminal a bar with the time left; elsewhere nothing."""
+    console = remarks()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with bar:
+        task = bar.add_task(f"comparing {what}", total=None)
+        yield Progress(
+            total=lambda records: bar.update(task, total=records),
+            read=lambda records: bar.advance(task, records),
+        )
+
+
+def _agreed(found: Sequence[FlowFinding]) -> bool:
+    lanes = sum(len(each.adoptable) for each in found)
+    doubtful = sum(bool(lane.doubts) for each in found for lane in each.adoptable)
+    question = f"adopt {lanes} lanes" + (f", {doubtful} of them in doubt" if doubtful else "")
+    return typer.confirm(f"{question}?", err=True)
+
+
+def _close(found: Sequence[FlowFinding], written: int) -> None:
+    if written:
+        remarks().print(f"adopted {written} lanes; `heliograph run` goes on with them")
+    elif any(each.adoptable or each.has_problems for each in found):
+        remarks().print("nothing was changed")
+    else:
+        remarks().print("there is nothing to adopt")
+
+
+def _print(found: FlowFinding) -> None:
+    console = results()
+    console.print(Text(str(found.flow), style="bold"))
+    if found.problem:
+        console.print(Text(f"problem: {found.problem}", style="red"), soft_wrap=True)
+        console.print()
+        return
+    console.print(f"  positions of {found.connector} in {found.offsets_topic}")
+    table = new_table(_COLUMNS)
+    for lane in found.lanes:
+        table.add_row(*_row(lane))
+    console.print(table)
+    for line in _lines(found.lanes):
+        console.print(line, soft_wrap=True)
+    for note in found.notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    console.print()
+
+
+def _row(lane: LaneFinding) -> list[str | Text]:
+    compared = "" if lane.source_from is None else f"{lane.source_from:,}"
+    return [
+        str(lane.lane.source),
+        Text(lane.verdict.value, style="red" if lane.problem else ""),
+        "" if lane.stored_next is None else f"{lane.stored_next:,}",
+        "" if lane.next_source_offset is None else f"{lane.next_source_offset:,}",
+        "" if lane.target_next_offset is None else f"{lane.target_next_offset:,}",
+        compared,
+        f"{lane.compared_records:,}" if compared else "",
+        f"{lane.repeated_records:,}" if compared else "",
+        f"{lane.foreign_records:,}" if compared else "",
+        str(len(lane.doubts)) if lane.doubts else "",
+    ]
+
+
+def _lines(lanes: Iterable[LaneFinding]) -> Iterator[str]:
+    for lane in lanes:
+        at = lane.lane.source
+        if lane.problem:
+            yield f"{at}: refused: {lane.problem}"
+        for doubt in lane.doubts:
+            yield f"{at}: doubt: {doubt}"
+        for note in lane.notes:
+            yield f"{at}: {note}"
+        for repeat in lane.repeats[:_RANGES_SHOWN_MAX]:
+            yield (
+                f"{at}: source {_span(repeat.source)} is there again at target "
+                f"{_span(repeat.target)}: {repeat.records:,} records"
+            )
+        if len(lane.repeats) > _RANGES_SHOWN_MAX:
+            yield f"{at}: and {len(lane.repeats) - _RANGES_SHOWN_MAX} more such stretches"
+
+
+def _span(part: OffsetRange) -> str:
+    return f"[{part.start}, {part.end})"
+
+
+def _document(found: FlowFinding) -> dict[str, Any]:
+    return {
+        "flow": str(found.flow),
+        "problem": found.problem or None,
+        "connector": found.connector,
+        "offsets_topic": found.offsets_topic,
+        "notes": list(found.notes),
+        "lanes": [_lane_document(lane) for lane in found.lanes],
+    }
+
+
+def _lane_document(lane: LaneFinding) -> dict[str, Any]:
+    return {
+        "topic": lane.lane.source.topic,
+        "partition": lane.lane.source.partition,
+        "target_topic": lane.target.topic,
+        "verdict": lane.verdict.name.lower(),
+        "problem": lane.problem or None,
+        "stored_next_offset": lane.stored_next,
+        "source_next_offset": lane.next_source_offset,
+        "target_next_offset": lane.target_next_offset,
+        "copied_beyond_stored": lane.beyond_stored,
+        "compared_from": None
+        if lane.source_from is None
+        else {"source": lane.source_from, "target": lane.target_from},
+        "compared_records": lane.compared_records,
+        "repeated_records": lane.repeated_records,
+        "repeats": [
+            {
+                "source": _bounds(repeat.source),
+                "target": _bounds(repeat.target),
+                "records": repeat.records,
+            }
+            for repeat in lane.repeats
+        ],
+        "foreign_records": lane.foreign_records,
+        "foreign": [_bounds(part) for part in lane.foreign],
+        "missing_records": lane.missing_records,
+        "missing": [_bounds(part) for part in lane.missing],
+        "unsure": None if lane.unsure is None else _bounds(lane.unsure),
+        "doubts": list(lane.doubts),
+        "notes": list(lane.notes),
+    }
+
+
+def _bounds(part: OffsetRange) -> list[int]:
+    return [part.start, part.end]

@@ -1,0 +1,140 @@
+"""`heliograph config`: what a file comes to, and from which line. Runs on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.text import Text
+
+from heliograph.cli.output import print_json, remarks, results
+from heliograph.cli.tables import new_table
+from heliograph.config.explain import (
+    DEFAULT,
+    Effective,
+    Explanation,
+    explain_clusters,
+    explain_engine,
+    explain_flow,
+)
+from heliograph.config.load import ExplainedConfig, load_explained
+from heliograph.model import FlowId
+from heliograph.shuttle.flow import FetchLimits
+
+CONFIG_HELP: Final = """Show what every cluster, flow and client ends up with, and from which line.
+
+Each value stands beside the key that decided it: the key as written, `top level` for one without a
+prefix, `default` where the file says nothing. Passwords and keys are masked, and a value that came
+through a config provider is shown as its reference. Nothing is connected to.
+
+Keys that belong to Kafka Connect are left out of the tables unless the file has them. Pairs that
+mirror nothing are left out too, unless named with --flow.
+
+Examples:
+
+  heliograph config mm2.properties
+
+  heliograph config heliograph.yaml --flow 'A->B'
+
+  heliograph config mm2.properties --json
+"""
+_LIMITS: Final = FetchLimits()
+_READER_DEFAULTS: Final = {
+    "fetch.max.bytes": str(_LIMITS.bytes_max),
+    "max.partition.fetch.bytes": str(_LIMITS.partition_bytes),
+    "fetch.max.wait.ms": str(_LIMITS.wait_ms_max),
+}
+
+
+def config(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="An mm2.properties or heliograph.yaml file.")
+    ],
+    flow: Annotated[
+        str | None,
+        typer.Option("--flow", metavar="A->B", help="Only this flow and its clients."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+) -> None:
+    explained = load_explained(file)
+    for note in explained.config.notes:
+        remarks().print(note, soft_wrap=True)
+    if flow is not None:
+        chosen = [_pair(explained, flow)]
+    else:
+        chosen = [pair.id for pair in explained.config.pairs if as_json or pair.enabled]
+    flows = [each for one in chosen for each in explain_flow(explained, one, _READER_DEFAULTS)]
+    clusters = [] if flow is not None else list(explain_clusters(explained))
+    engine = [] if flow is not None else list(explain_engine(explained))
+    if as_json:
+        print_json(
+            {
+                "clusters": _nested(clusters),
+                "flows": _nested(flows),
+                "engine": _nested(engine),
+                "notes": list(explained.config.notes),
+            }
+        )
+        return
+    for each in (*clusters, *flows, *engine):
+        _print(each)
+    if flow is None:
+        _name_the_others(explained)
+
+
+def _pair(explained: ExplainedConfig, wanted: str) -> FlowId:
+    for pair in explained.config.pairs:
+        if str(pair.id) == wanted.replace(" ", ""):
+            return pair.id
+    known = ", ".join(str(pair.id) for pair in explained.config.pairs)
+    raise typer.BadParameter(f"{wanted} is not a pair of this file; there are {known}")
+
+
+def _print(each: Explanation) -> None:
+    rows = [value for value in each.values if value.acts or value.source != DEFAULT]
+    if not rows:
+        return
+    console = results()
+    title = f"{each.about}, {each.part}" if each.part else each.about
+    console.print(Text(title, style="bold"))
+    table = new_table([("key", "left"), ("value", "left"), ("from", "left"), ("line", "right")])
+    for row in rows:
+        shown = row.value if row.value or row.source != DEFAULT else "–"
+        style = "dim" if row.source == DEFAULT or not row.acts else ""
+        name = row.name if row.acts else f"{row.name} (Connect's)"
+        line = "" if row.line is None else str(row.line)
+        table.add_row(name, shown, row.source, line, style=style)
+    console.print(table)
+    console.print()
+
+
+def _name_the_others(explained: ExplainedConfig) -> None:
+    for pair in explained.config.pairs:
+        if pair.enabled:
+            continue
+        does = "only heartbeats" if pair.heartbeats.enabled else "nothing"
+        results().print(f"{pair.id}: {does}; --flow '{pair.id}' shows it")
+
+
+def _nested(explanations: Iterable[Explanation]) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for each in explanations:
+        inner = document.setdefault(each.about, {"values": [], "clients": {}})
+        rows = [_document(value) for value in each.values]
+        if each.part:
+            inner["clients"][each.part] = rows
+        else:
+            inner["values"] = rows
+    return document
+
+
+def _document(value: Effective) -> dict[str, Any]:
+    return {
+        "key": value.name,
+        "value": value.value,
+        "from": value.source,
+        "line": value.line,
+        "acts": value.acts,
+    }

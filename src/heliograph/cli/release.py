@@ -1,0 +1,143 @@
+"""`heliograph release`: hand flows back to MirrorMaker 2. Runs on the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.text import Text
+
+from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.output import EXIT_FAILED, print_json, remarks, results
+from heliograph.cli.tables import Side, new_table
+from heliograph.config.load import load_config
+from heliograph.config.schema import MirrorConfig
+from heliograph.model import FlowId
+from heliograph.services.release import FlowRelease, LaneRelease
+from heliograph.services.release import release as release_flow
+
+RELEASE_HELP: Final = """Hand back to MirrorMaker 2, which then goes on at exactly the next record.
+
+Stop `heliograph run` first. The position of every lane is written where MirrorMaker 2 looks for it
+(Connect's offsets topic on the target), with one offset sync each, and the lanes are marked as
+released: to carry them again, `heliograph adopt` finds out what MirrorMaker 2 did meanwhile. A
+table shows each lane; nothing is written before you agree.
+
+Examples:
+
+  heliograph release mm2.properties --dry-run
+
+  heliograph release mm2.properties --flow 'A->B' --yes
+"""
+
+_COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
+    ("lane", "left"),
+    ("verdict", "left"),
+    ("goes on at", "right"),
+    ("instead of", "right"),
+    ("offset sync", "right"),
+)
+
+
+def release(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
+    ],
+    flow: Annotated[
+        str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+) -> None:
+    config = load_config(file)
+    flows = chosen_flows(config, flow)
+    found = [_released(config, each, write=False) for each in flows]
+    if not as_json:
+        for each in found:
+            _print(each)
+    wanted = [each.flow for each in found if each.releasable]
+    written = 0
+    if wanted and not dry_run and (yes or _agreed(found)):
+        done = {each: _released(config, each, write=True) for each in wanted}
+        found = [done.get(each.flow, each) for each in found]
+        written = sum(len(each.releasable) for each in done.values() if each.written)
+    if as_json:
+        print_json({"written_lanes": written, "flows": [_document(each) for each in found]})
+    elif written:
+        remarks().print(f"released {written} lanes; MirrorMaker 2 may be started with the file")
+    else:
+        remarks().print("nothing was changed")
+    failed = [each for each in found if each.has_problems]
+    for each in failed:
+        if each.problem and not as_json:
+            remarks().print(f"problem: {each.problem}", soft_wrap=True)
+    if failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _released(config: MirrorConfig, flow: FlowId, *, write: bool) -> FlowRelease:
+    return asyncio.run(release_flow(config, flow, write=write))
+
+
+def _agreed(found: list[FlowRelease]) -> bool:
+    lanes = sum(len(each.releasable) for each in found)
+    return typer.confirm(f"release {lanes} lanes to MirrorMaker 2?", err=True)
+
+
+def _print(found: FlowRelease) -> None:
+    console = results()
+    console.print(Text(str(found.flow), style="bold"))
+    if found.lanes:
+        console.print(f"  positions of {found.connector} in {found.offsets_topic}")
+        table = new_table(_COLUMNS)
+        for lane in found.lanes:
+            table.add_row(*_row(lane))
+        console.print(table)
+    for lane in found.lanes:
+        if lane.problem:
+            console.print(f"{lane.lane.source}: refused: {lane.problem}", soft_wrap=True)
+    for note in found.notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    console.print()
+
+
+def _row(lane: LaneRelease) -> list[str | Text]:
+    sync = lane.sync
+    return [
+        str(lane.lane.source),
+        Text(lane.handing.value, style="red" if lane.problem else ""),
+        f"{lane.next_source_offset:,}",
+        "" if lane.stored_next is None else f"{lane.stored_next:,}",
+        "" if sync is None else f"{sync.upstream_offset:,} = {sync.downstream_offset:,}",
+    ]
+
+
+def _document(found: FlowRelease) -> dict[str, Any]:
+    return {
+        "flow": str(found.flow),
+        "problem": found.problem or None,
+        "connector": found.connector,
+        "offsets_topic": found.offsets_topic,
+        "written": found.written,
+        "notes": list(found.notes),
+        "lanes": [
+            {
+                "topic": lane.lane.source.topic,
+                "partition": lane.lane.source.partition,
+                "target_topic": lane.target.topic,
+                "verdict": lane.handing.name.lower(),
+                "problem": lane.problem or None,
+                "source_next_offset": lane.next_source_offset,
+                "stored_next_offset": lane.stored_next,
+                "offset_sync": None
+                if lane.sync is None
+                else [lane.sync.upstream_offset, lane.sync.downstream_offset],
+            }
+            for lane in found.lanes
+        ],
+    }

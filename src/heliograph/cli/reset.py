@@ -1,0 +1,99 @@
+"""`heliograph reset`: lanes go on at a chosen source offset. Runs on the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.output import print_json, remarks, results
+from heliograph.cli.tables import Side, new_table
+from heliograph.config.load import load_config
+from heliograph.errors import MirrorError
+from heliograph.services.places import every
+from heliograph.services.reset import TO_EARLIEST, LaneReset, reset_lanes
+
+RESET_HELP: Final = """Let lanes go on at another source offset, as Connect alters offsets.
+
+Nothing is removed from the target. Going back copies records again, which are then there twice;
+going forward leaves records out. Without --yes nothing is changed and the table shows what would
+be. The mirror must not run meanwhile.
+
+Examples:
+
+  heliograph reset mm2.properties --flow 'A->B' --topic orders --to earliest
+
+  heliograph reset mm2.properties --flow 'A->B' --topic orders --partition 3 --to 4711 --yes
+"""
+
+_COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
+    ("lane", "left"),
+    ("goes on at", "right"),
+    ("instead of", "right"),
+    ("copied again", "right"),
+    ("left out", "right"),
+)
+
+
+def reset(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` is given.")
+    ],
+    topic: Annotated[str, typer.Option("--topic", help="The topic, named as on the source.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="OFFSET", help="A source offset, or `earliest`.")
+    ],
+    flow: Annotated[
+        str | None, typer.Option("--flow", metavar="A->B", help="The flow, if there are several.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Only this partition.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+) -> None:
+    config = load_config(file)
+    flows = chosen_flows(config, flow)
+    if len(flows) != 1:
+        raise typer.BadParameter(f"reset needs --flow: {', '.join(map(str, flows))}")
+    if to != TO_EARLIEST and not to.isdecimal():
+        raise typer.BadParameter(f"--to is {to!r}, neither an offset nor `{TO_EARLIEST}`")
+    target = to if to == TO_EARLIEST else int(to)
+    found = asyncio.run(
+        reset_lanes(config, flows[0], every([topic]), target, partition=partition, write=yes)
+    )
+    if not found:
+        which = topic if partition is None else f"{topic}-{partition}"
+        raise MirrorError(f"{flows[0]}: the ledger knows no lane of {which}")
+    if as_json:
+        lanes = [
+            {
+                **asdict(each),
+                "lane": str(each.lane),
+                "repeated": each.repeated,
+                "skipped": each.skipped,
+            }
+            for each in found
+        ]
+        print_json({"flow": str(flows[0]), "written": yes, "lanes": lanes})
+        return
+    _print(found)
+    if not yes:
+        remarks().print("nothing was changed; say --yes to do it")
+
+
+def _print(found: tuple[LaneReset, ...]) -> None:
+    table = new_table(_COLUMNS)
+    for each in found:
+        table.add_row(
+            str(each.lane),
+            str(each.offset),
+            str(each.before_offset),
+            str(each.repeated),
+            str(each.skipped),
+        )
+    results().print(table)

@@ -1,0 +1,243 @@
+"""`heliograph topology`: who mirrors to whom, drawn from the heartbeats. Runs on the driver."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+from rich.tree import Tree
+
+from heliograph.cli.output import (
+    EXIT_FAILED,
+    EXIT_STALLED,
+    EXIT_USAGE,
+    print_json,
+    remarks,
+    results,
+)
+from heliograph.cli.tables import UNKNOWN, new_table
+from heliograph.config.load import load_config
+from heliograph.model import ClusterAlias
+from heliograph.services.topology import (
+    ClusterSeen,
+    FlowSeen,
+    HeartbeatsSeen,
+    Topology,
+    read_topology,
+)
+
+TOPOLOGY_HELP: Final = """Draw who mirrors to whom, from the heartbeats that arrive.
+
+Every cluster of the file is asked for its heartbeats topics, of Heliograph or of MirrorMaker 2.
+`B.A.heartbeats` on C says that A is two hops away, by way of B. The age of the newest heartbeat
+is what mirroring takes at most; the latency itself is told where the topic is stamped by the
+broker (message.timestamp.type=LogAppendTime).
+
+Shown as well: flows of the file without heartbeats and why, clusters upstream that the file does
+not name, clusters that cannot be asked.
+
+Ends with 3 when a flow of the file has no heartbeats or none for a minute, with 1 when a cluster
+cannot be reached.
+
+Examples:
+
+  heliograph topology mm2.properties
+
+  heliograph topology mm2.properties --json
+
+  heliograph topology mm2.properties --dot | dot -Tsvg > topology.svg
+"""
+
+
+def topology(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    as_dot: Annotated[
+        bool, typer.Option("--dot", help="A graph for Graphviz on stdout, one arrow a flow.")
+    ] = False,
+) -> None:
+    if as_json and as_dot:
+        remarks().print("--json and --dot: take one of them")
+        raise typer.Exit(EXIT_USAGE)
+    found = read_topology(load_config(file))
+    if as_json:
+        print_json(as_document(found))
+    elif as_dot:
+        results().print(as_graph(found), soft_wrap=True)
+    else:
+        results().print(rendered(found))
+    raise typer.Exit(exit_code(found))
+
+
+def exit_code(found: Topology) -> int:
+    """A flow that is silent weighs more than a cluster that cannot tell."""
+    if any(flow.problem for flow in found.flows if not _is_untold(flow, found)):
+        return EXIT_STALLED
+    return EXIT_FAILED if found.unreachable else 0
+
+
+def rendered(found: Topology) -> RenderableType:
+    parts: list[RenderableType] = [cluster_tree(seen, found.at_ms) for seen in found.clusters]
+    if found.flows:
+        parts += ["", _flow_table(found.flows)]
+    if found.unknown:
+        names = ", ".join(_shown(alias) for alias in found.unknown)
+        parts += ["", Text(f"upstream, and not in the file: {names}")]
+    skipped = sum(topic.skipped_records for seen in found.clusters for topic in seen.topics)
+    if skipped:
+        parts += ["", Text(f"{skipped:,} records in heartbeats topics were none, and skipped")]
+    return Group(*parts)
+
+
+def cluster_tree(seen: ClusterSeen, at_ms: int) -> Tree:
+    """One cluster and what is mirrored to it; every level is one hop further away."""
+    if seen.problem:
+        return Tree(Text(f"{seen.alias}  {seen.problem}", style="red"))
+    tree = Tree(Text(seen.alias, style="bold"))
+    by_path = {topic.path: topic for topic in seen.upstreams}
+    paths = {path[:hops] for path in by_path for hops in range(1, len(path) + 1)}
+    if not paths:
+        tree.add("nothing is mirrored to it")
+    branches: dict[tuple[ClusterAlias, ...], Tree] = {(): tree}
+    for path in sorted(paths):
+        label = f"{path[-1]}  {_hops(len(path))}, {_beat(by_path.get(path), at_ms)}"
+        branches[path] = branches[path[:-1]].add(Text(label))
+    return tree
+
+
+def as_document(found: Topology) -> dict[str, Any]:
+    return {
+        "at_ms": found.at_ms,
+        "unreachable": dict(found.unreachable),
+        "unknown_clusters": list(found.unknown),
+        "clusters": [_cluster_document(seen, found.at_ms) for seen in found.clusters],
+        "flows": [_flow_document(flow) for flow in found.flows],
+    }
+
+
+def as_graph(found: Topology) -> str:
+    """In Graphviz's language; dashed is what the file does not know, red what does not work."""
+    return "\n".join(["digraph topology {", *_graph_lines(found), "}"])
+
+
+def _graph_lines(found: Topology) -> Iterator[str]:
+    for seen in found.clusters:
+        yield f"  {_quoted(seen.alias)}{' [color=red]' if seen.problem else ''};"
+    for alias in found.unknown:
+        yield f"  {_quoted(alias)} [style=dashed];"
+    for flow in found.flows:
+        told = "no heartbeats" if flow.age_s is None else f"{flow.age_s:.1f} s ago"
+        style = "" if flow.in_file else ", style=dashed"
+        color = ", color=red" if flow.problem else ""
+        ends = f"{_quoted(flow.flow.source)} -> {_quoted(flow.flow.target)}"
+        yield f"  {ends} [label={_quoted(told)}{style}{color}];"
+
+
+def _quoted(text: str) -> str:
+    # Graphviz reads the escapes of JSON for quotes and backslashes.
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _cluster_document(seen: ClusterSeen, at_ms: int) -> dict[str, Any]:
+    return {
+        "cluster": seen.alias,
+        "problem": seen.problem or None,
+        "hops": dict(sorted(seen.hops().items())),
+        "heartbeats": [_topic_document(topic, at_ms) for topic in seen.topics],
+    }
+
+
+def _topic_document(topic: HeartbeatsSeen, at_ms: int) -> dict[str, Any]:
+    newest = topic.newest
+    latency_ms = None if newest is None else newest.latency_ms
+    return {
+        "topic": topic.topic,
+        "path": list(topic.path),
+        "hops": topic.hops,
+        "newest_ms": None if newest is None else newest.emitted_ms,
+        "age_s": None if newest is None else newest.age_s(at_ms),
+        "latency_s": None if latency_ms is None else latency_ms / 1000,
+        "written_by": {str(flow): beat.emitted_ms for flow, beat in sorted(topic.beats.items())},
+        "skipped_records": topic.skipped_records,
+        "problem": topic.problem or None,
+    }
+
+
+def _flow_document(flow: FlowSeen) -> dict[str, Any]:
+    return {
+        "flow": str(flow.flow),
+        "in_file": flow.in_file,
+        "seen_on": flow.seen_on,
+        "newest_ms": flow.newest_ms,
+        "age_s": flow.age_s,
+        "latency_s": flow.latency_s,
+        "written_age_s": flow.written_age_s,
+        "problem": flow.problem or None,
+    }
+
+
+def _flow_table(flows: tuple[FlowSeen, ...]) -> RenderableType:
+    table = new_table(
+        [
+            ("flow", "left"),
+            ("mirrored heartbeat", "right"),
+            ("latency", "right"),
+            ("own heartbeat", "right"),
+            ("seen on", "left"),
+            ("remarks", "left"),
+        ]
+    )
+    for flow in flows:
+        note = flow.problem or ("" if flow.in_file else "no flow of the file")
+        table.add_row(
+            str(flow.flow),
+            _ago(flow.age_s),
+            _latency(flow),
+            _ago(flow.written_age_s),
+            flow.seen_on or "",
+            Text(note, style="red" if flow.problem else ""),
+        )
+    return table
+
+
+def _beat(topic: HeartbeatsSeen | None, at_ms: int) -> str:
+    if topic is None:
+        return "no heartbeats of its own"
+    if topic.problem:
+        return topic.problem
+    newest = topic.newest
+    if newest is None:
+        return f"no heartbeat in {topic.topic}"
+    told = f"heartbeat {_ago(newest.age_s(at_ms))}"
+    return told if newest.latency_ms is None else f"{told}, {newest.latency_ms / 1000:.3f} s late"
+
+
+def _shown(alias: ClusterAlias) -> str:
+    """A name that was read from a record may hold anything, orders to a terminal too."""
+    return alias if alias.isprintable() and alias else repr(alias)
+
+
+def _hops(count: int) -> str:
+    return "1 hop" if count == 1 else f"{count} hops"
+
+
+def _ago(age_s: float | None) -> str:
+    return "none" if age_s is None else f"{age_s:,.1f} s ago"
+
+
+def _latency(flow: FlowSeen) -> str:
+    if flow.latency_s is not None:
+        return f"{flow.latency_s:.3f} s"
+    return UNKNOWN if flow.age_s is None else f"at most {flow.age_s:,.1f} s"
+
+
+def _is_untold(flow: FlowSeen, found: Topology) -> bool:
+    """Whether nobody can tell, because the cluster that would is down."""
+    return flow.age_s is None and flow.flow.target in found.unreachable

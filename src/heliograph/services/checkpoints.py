@@ -1,0 +1,84 @@
+"""Tell where consumer groups stand, in MirrorMaker 2's checkpoints. Runs on the driver.
+
+One record per group and partition, on the target, for whoever fails over: `MirrorClient` in Java
+and Python, and this mirror itself when it starts anew.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from heliograph.broker.records import Record
+from heliograph.errors import BrokerError, WireError
+from heliograph.model import FlowId
+from heliograph.plan.checkpoints import doubtful_targets, plan_checkpoints
+from heliograph.services.group_follower import GroupFollower, trouble
+from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
+
+__all__ = ["CheckpointsLoop", "GroupFollower", "checkpoints_loop"]
+
+_PARTITIONS: Final = 1
+"""As MirrorMaker 2 has it; its clients read partition 0 only."""
+
+
+def checkpoints_loop(follower: GroupFollower) -> CheckpointsLoop:
+    return CheckpointsLoop(follower)
+
+
+class CheckpointsLoop:
+    """Writes what is news since the last step; one that was not acknowledged is news again."""
+
+    what: Final = "checkpoints"
+
+    def __init__(self, follower: GroupFollower) -> None:
+        self.flow: Final[FlowId] = follower.flow.id
+        self.interval_s: Final[float] = follower.flow.checkpoints.interval_s
+        self.follower: Final = follower
+        self._has_topic = False
+
+    def step(self) -> None:
+        follower = self.follower
+        self._ensure_topic()
+        follower.load()
+        look = follower.look()
+        told = follower.told()
+        doubtful = doubtful_targets(look.places, told)
+        ends = follower.clients.admin(follower.target).list_offsets(doubtful, "latest")
+        problems = dict(look.problems)
+        self._tell(plan_checkpoints(look.places, told, ends), look.at_ms, problems)
+        if problems:
+            raise trouble(problems, "no checkpoints of them")
+
+    def _ensure_topic(self) -> None:
+        if self._has_topic:
+            return
+        follower = self.follower
+        follower.clients.admin(follower.target).ensure_compacted_topic(
+            follower.checkpoints_topic,
+            partitions=_PARTITIONS,
+            replication_factor=follower.flow.checkpoints.replication_factor,
+        )
+        self._has_topic = True
+
+    def _tell(
+        self, news: tuple[Checkpoint, ...], at_ms: int, problems: dict[str, BrokerError]
+    ) -> None:
+        records: list[Record] = []
+        written: list[Checkpoint] = []
+        for checkpoint in news:
+            try:
+                key, value = encode_checkpoint(checkpoint)
+            except WireError as exc:
+                # Brokers may be set to take longer metadata than the format has room for.
+                problems[checkpoint.group] = BrokerError(f"group {checkpoint.group}: {exc}")
+                continue
+            records.append(Record(key=key, value=value, timestamp_ms=at_ms))
+            written.append(checkpoint)
+        if not records:
+            return
+        follower = self.follower
+        # Somebody may have deleted the topic; the next step then makes it again.
+        self._has_topic = False
+        follower.clients.writer(follower.target).write(follower.checkpoints_topic, records)
+        self._has_topic = True
+        follower.note_told(written)

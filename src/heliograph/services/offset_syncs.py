@@ -1,0 +1,96 @@
+"""Write MirrorMaker 2's offset syncs, with exact offsets. Runs on the driver.
+
+Heliograph needs none of them: its map is the ledger. They are for MirrorMaker 2, which translates
+by them when it gets the flow back, and for the tools that read its topics.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from heliograph.broker.records import Record
+from heliograph.clock import monotonic_s
+from heliograph.config.schema import ClusterConfig, FlowConfig
+from heliograph.model import ClusterAlias, FlowId
+from heliograph.plan.naming import naming_policy
+from heliograph.plan.offset_syncs import SyncQueue
+from heliograph.services.clients import Clients
+from heliograph.services.flow_map import FlowMap
+from heliograph.services.internal_topics import InternalTopic
+from heliograph.wire.mirror_records import encode_offset_sync
+
+INTERVAL_S: Final = 1.0
+
+
+def offset_syncs_loop(flow: FlowConfig, clients: Clients, flow_map: FlowMap) -> OffsetSyncsLoop:
+    """For flows with offset syncs only: the first step makes their topic."""
+    return OffsetSyncsLoop(flow, clients, flow_map)
+
+
+class OffsetSyncsLoop:
+    """What was not acknowledged is tried again with the next step, unless newer by then."""
+
+    what: Final = "offset syncs"
+    interval_s: Final = INTERVAL_S
+
+    def __init__(self, flow: FlowConfig, clients: Clients, flow_map: FlowMap) -> None:
+        self.flow: Final[FlowId] = flow.id
+        self._flow_map = flow_map
+        self._queue = SyncQueue(lag_max=flow.offset_syncs.lag_max)
+        self._topic = _topic(flow, clients)
+        worker = clients.target(flow.id).worker
+        self._flush_interval_s = worker.offset_flush_interval_ms / 1000
+        self._next_flush_s = monotonic_s() + self._flush_interval_s
+
+    def step(self) -> None:
+        self._topic.ensure()
+        for source, lane in self._flow_map.lanes().items():
+            if lane.last_source_offset is None or lane.last_target_offset is None:
+                continue
+            self._queue.observe(
+                source,
+                upstream_offset=lane.last_source_offset,
+                downstream_offset=lane.last_target_offset,
+                position=lane.position,
+            )
+        if monotonic_s() >= self._next_flush_s:
+            self._next_flush_s = monotonic_s() + self._flush_interval_s
+            self._queue.promote_delayed()
+        self._write_pending()
+
+    def finish(self) -> None:
+        """A last step; tells the delayed ones too, as MirrorMaker 2 does when it is stopped."""
+        self._next_flush_s = 0.0
+        self.step()
+
+    def _write_pending(self) -> None:
+        pending = self._queue.pending
+        if not pending:
+            return
+        pairs = [encode_offset_sync(sync) for sync in pending.values()]
+        self._topic.write([Record(key=key, value=value) for key, value in pairs])
+        self._queue.written(pending)
+
+
+def _topic(flow: FlowConfig, clients: Clients) -> InternalTopic:
+    """On one side of the flow, named for the other."""
+    source = flow.connector.source_alias or flow.id.source
+    target = flow.connector.target_alias or flow.id.target
+    other = ClusterAlias(target if flow.offset_syncs.location == "source" else source)
+    return InternalTopic(
+        clients,
+        offset_syncs_cluster(flow, clients),
+        naming_policy(flow).offset_syncs_topic(other),
+        replication_factor=flow.offset_syncs.replication_factor,
+    )
+
+
+def offset_syncs_cluster(flow: FlowConfig, clients: Clients) -> ClusterConfig:
+    """The cluster that holds the topic, with the settings of the producer that writes it.
+
+    `A->B.producer.x` reaches this producer alone, and `A.producer.x` beats it.
+    """
+    on_source = flow.offset_syncs.location == "source"
+    cluster = clients.source(flow.id) if on_source else clients.target(flow.id)
+    own = {**flow.clients.offset_syncs_producer, **cluster.producer}
+    return cluster.model_copy(update={"producer": own})

@@ -1,0 +1,485 @@
+"""The least a mirror must be allowed, role by role: it works with that, and says what is missing.
+
+The grants below are those of `docs/guides/permissions.md`, for a flow `A->B` with the topic
+`orders` and the group `billing`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.clock import now_ms
+from heliograph.config.load import load_config
+from heliograph.config.schema import MirrorConfig
+from heliograph.errors import BrokerError
+from heliograph.ledger.entries import LeaseEntry
+from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph.model import ClusterAlias, FlowId, Idle, Stalled, TopicName
+from heliograph.plan.provisioning import PartitionsToGrow, TopicToCreate
+from heliograph.services.clients import Clients
+from heliograph.services.desk import LedgerDesk
+from heliograph.services.loops import FlowLoop
+from heliograph.services.steer import Mirror
+from heliograph.services.upkeep import upkeep_loops
+from tests.kit.acls import Grant, Kind, grant, revoke, without
+from tests.kit.inside import InsideSlots
+from tests.kit.mirror import running_mirror
+from tests.kit.records import assert_same_records, numbered, produce, read_all
+from tests.kit.topics import create_topic, set_topic_config, wait_until
+
+A, B = ClusterAlias("A"), ClusterAlias("B")
+FLOW: Final = FlowId(source=A, target=B)
+BACK: Final = FlowId(source=B, target=A)
+SYNCS, LEDGER = "mm2-offset-syncs.B.internal", "heliograph-ledger.A.internal"
+CHECKPOINTS: Final = "A.checkpoints.internal"
+ROLES: Final = ("admin", "consumer", "producer")
+
+
+def on(user: str, kind: Kind, name: str, *operations: str, prefixed: bool = False) -> list[Grant]:
+    return [
+        Grant(user=user, operation=operation, kind=kind, name=name, prefixed=prefixed)
+        for operation in operations
+    ]
+
+
+SOURCE: Final = [
+    *on("consumer", "topic", "orders", "READ"),
+    *on("consumer", "topic", "heartbeats", "READ"),
+    *on("admin", "topic", "orders", "DESCRIBE", "DESCRIBE_CONFIGS"),
+    *on("admin", "topic", "heartbeats", "DESCRIBE", "DESCRIBE_CONFIGS", "CREATE"),
+    *on("admin", "topic", SYNCS, "DESCRIBE", "CREATE"),
+    *on("admin", "group", "billing", "DESCRIBE"),
+    Grant(user="admin", kind="cluster", operation="DESCRIBE"),
+    *on("producer", "topic", "heartbeats", "WRITE"),
+    *on("producer", "topic", SYNCS, "WRITE"),
+]
+TARGET: Final = [
+    *on("producer", "topic", "A.orders", "READ", "WRITE"),
+    *on("producer", "topic", "A.heartbeats", "READ", "WRITE"),
+    *on("producer", "topic", LEDGER, "READ", "WRITE"),
+    *on("producer", "topic", CHECKPOINTS, "WRITE"),
+    *on("producer", "topic", "heartbeats", "WRITE"),
+    *on("consumer", "topic", CHECKPOINTS, "READ"),
+    *on("admin", "topic", "A.", "CREATE", "ALTER", "ALTER_CONFIGS", "READ", prefixed=True),
+    *on("admin", "topic", LEDGER, "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"),
+    *on("admin", "topic", "heartbeats", "CREATE", "DESCRIBE"),
+    *on("admin", "group", "billing", "READ"),
+    Grant(user="admin", kind="cluster", operation="ALTER"),
+]
+INTERVALS: Final = (
+    "refresh.topics.interval.seconds",
+    "refresh.groups.interval.seconds",
+    "sync.topic.configs.interval.seconds",
+    "sync.topic.acls.interval.seconds",
+    "sync.group.offsets.interval.seconds",
+    "emit.checkpoints.interval.seconds",
+    "emit.heartbeats.interval.seconds",
+)
+GUIDE_ROW: Final = re.compile(
+    r"^\| (\w+) \| ([A-Z_]+) \| (topics?|group|cluster)(?: `([^`]+)`)? \|", re.MULTILINE
+)
+FACTORS: Final = ("replication", "checkpoints.topic.replication", "heartbeats.topic.replication")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LocalCluster]]:
+    """A and B, where each role of each is a user that may do what is listed and no more."""
+    specs = [
+        ClusterSpec(
+            alias=alias,
+            sasl="PLAIN",
+            authorizer=True,
+            users={role: f"{role}-word" for role in ROLES} | {"reader": "reader-word"},
+            jvm_options=("-XX:TieredStopAtLevel=1",),
+        )
+        for alias in ("A", "B")
+    ]
+    with local_clusters(specs, root=tmp_path_factory.mktemp("guarded")) as clusters:
+        grant(clusters["A"], [*SOURCE, *on("reader", "topic", "orders", "READ")])
+        grant(clusters["B"], TARGET)
+        create_topic(clusters["A"], "orders", config={"retention.ms": "-1"})
+        produce(clusters["A"], "orders", numbered(200))
+        commit(clusters["A"], "billing", "orders", 150)
+        yield clusters
+
+
+@pytest.fixture(scope="module")
+def config(guarded: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lines = [
+        "clusters = A, B",
+        "A->B.enabled = true",
+        "A->B.topics = orders",
+        "A->B.groups = billing",
+        "A->B.sync.group.offsets.enabled = true",
+        "offset.lag.max = 0",
+        "master = local[1]",
+        "slots = 1",
+        "offset-syncs.topic.replication.factor = 1",
+        *(f"{name}.factor = 1" for name in FACTORS),
+        *(f"{name} = 1" for name in INTERVALS),
+    ]
+    for alias, cluster in guarded.items():
+        lines.append(f"{alias}.bootstrap.servers = {cluster.bootstrap}")
+        for role in ROLES:
+            settings = cluster.client_config_of(role)
+            lines += [f"{alias}.{role}.{name} = {value}" for name, value in settings.items()]
+    path = tmp_path_factory.mktemp("permissions") / "mm2.properties"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def commit(cluster: LocalCluster, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({**cluster.librdkafka_config, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(cluster: LocalCluster, group: str, topic: str) -> int:
+    consumer = Consumer({**cluster.librdkafka_config, "group.id": group})
+    (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+    consumer.close()
+    offset: int = found.offset
+    return offset
+
+
+def test_a_run_with_the_least_permissions_does_everything(
+    guarded: dict[str, LocalCluster], config: Path
+) -> None:
+    source, target = guarded["A"], guarded["B"]
+    with running_mirror(config) as mirror:
+        set_topic_config(source, "orders", {"retention.bytes": "12345678"})
+
+        wait_until(lambda: arrived(target, "A.orders") == 200, "records on B", timeout_s=120)
+        assert_same_records(source, target, "orders", "A.orders")
+        for cluster, topic in (
+            (target, "heartbeats"),
+            (target, "A.heartbeats"),
+            (target, CHECKPOINTS),
+            (source, SYNCS),
+        ):
+            wait_until(
+                lambda cluster=cluster, topic=topic: arrived(cluster, topic) > 0,  # type: ignore[misc]
+                f"records in {topic} on {cluster.alias}",
+                timeout_s=60,
+            )
+        wait_until(
+            lambda: committed(target, "billing", "A.orders") == 150, "billing on B", timeout_s=60
+        )
+        mirror.wait_for_words("A.orders", "retention.bytes set to 12345678")
+        mirror.wait_for_words("created ACL", "User:reader", "A.orders")
+
+    assert "missing permission" not in mirror.said
+    assert "works again" not in mirror.said
+
+
+def arrived(cluster: LocalCluster, topic: str) -> int:
+    return sum(map(len, read_all(cluster, topic).values()))
+
+
+class Inside:
+    """The whole mirror in this process, step by step."""
+
+    def __init__(self, config: Path, clusters: dict[str, LocalCluster]) -> None:
+        self.clusters = clusters
+        self.config: MirrorConfig = load_config(config)
+        with ExitStack() as stack:
+            self.clients = stack.enter_context(closing(Clients(self.config)))
+            self.desk = stack.enter_context(closing(LedgerDesk(self.config.clusters)))
+            self.slots = stack.enter_context(closing(InsideSlots(self.config.clusters)))
+            self._end = stack.pop_all()
+        self.mirror = Mirror(self.config, self.desk, self.clients, 1)
+        loops = upkeep_loops(self.config, self.clients, self.desk, self.slots.progress)
+        self.loops: dict[tuple[FlowId, str], FlowLoop] = {
+            (loop.flow, loop.what): loop for loop in loops
+        }
+
+    def close(self) -> None:
+        self._end.close()
+
+    def steer(self) -> None:
+        self.mirror.steer(self.slots)
+
+    def copy(self) -> None:
+        self.steer()
+        wait_until(self._is_idle, "all lanes idle", timeout_s=60)
+
+    def stall(self) -> None:
+        """Raises what stalls a lane, which must come."""
+        self.steer()
+        wait_until(lambda: bool(self._stalls()), "a stalled lane", timeout_s=60)
+        raise BrokerError(self._stalls()[0])
+
+    def stall_writing(self) -> None:
+        produce(self.clusters["A"], "orders", numbered(5))
+        self.stall()
+
+    def beat(self) -> None:
+        self.loops[FLOW, "heartbeats"].step()
+
+    def beat_back(self) -> None:
+        self.loops[BACK, "heartbeats"].step()
+
+    def sync_offsets(self) -> None:
+        self.copy()
+        self.loops[FLOW, "offset syncs"].step()
+
+    def checkpoint(self) -> None:
+        self._move_on()
+        self.loops[FLOW, "checkpoints"].step()
+
+    def place_groups(self) -> None:
+        self._move_on()
+        self.loops[FLOW, "group offsets"].step()
+
+    def follow_configs(self) -> None:
+        bytes_max = str(1_000_000 + next(_numbers))
+        set_topic_config(self.clusters["A"], "orders", {"max.message.bytes": bytes_max})
+        self.loops[FLOW, "topic configs"].step()
+
+    def follow_acls(self) -> None:
+        user = f"reader-{next(_numbers)}"
+        grant(self.clusters["A"], on(user, "topic", "orders", "READ"))
+        self.loops[FLOW, "acls"].step()
+
+    def claim(self) -> None:
+        later_ms = now_ms() + 60_000 + next(_numbers)
+        entry = LeaseEntry(
+            author=self.desk.author, host="here", pid=1, at_ms=later_ms, lease_ms=0, slot_count=1
+        )
+        self.desk.claim(FLOW, entry)
+
+    def create(self, alias: ClusterAlias, name: str) -> None:
+        wanted = TopicToCreate(
+            source=TopicName(name),
+            name=TopicName(name),
+            partitions=1,
+            replication_factor=1,
+            configs={},
+        )
+        self._require(self._admin(alias).create_topics([wanted])[wanted.name])
+
+    def grow(self) -> None:
+        wanted = PartitionsToGrow(name=TopicName("A.orders"), partitions_before=1, partitions=2)
+        self._require(self._admin(B).grow_partitions([wanted])[wanted.name])
+
+    def delete(self) -> None:
+        name = TopicName("A.orders")
+        self._require(self._admin(B).delete_topics([name])[name])
+
+    def _admin(self, alias: ClusterAlias) -> ClusterAdmin:
+        return self.clients.admin(self.config.clusters[alias])
+
+    def _require(self, outcome: object) -> None:
+        if isinstance(outcome, BrokerError):
+            raise outcome
+
+    def _move_on(self) -> None:
+        """The group goes on at the source, so that there is news of it."""
+        self.copy()
+        commit(self.clusters["A"], "billing", "orders", 150 + next(_numbers) % 50)
+
+    def _is_idle(self) -> bool:
+        states = [at.state for at in self.slots.progress().values()]
+        return len(states) > 1 and all(isinstance(state, Idle) for state in states)
+
+    def _stalls(self) -> list[str]:
+        states = [at.state for at in self.slots.progress().values()]
+        return [state.detail for state in states if isinstance(state, Stalled)]
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def mirrored(config: Path, guarded: dict[str, LocalCluster]) -> Path:
+    """Everything is there and was done once, with all permissions."""
+    with closing(Inside(config, guarded)) as inside:
+        inside.beat()
+        inside.beat_back()
+        inside.sync_offsets()
+        inside.checkpoint()
+        inside.place_groups()
+        inside.follow_configs()
+        inside.follow_acls()
+    return config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One permission taken away, and what then must tell so."""
+
+    alias: ClusterAlias
+    missing: Grant
+    act: Callable[[Inside], None]
+    left: Grant | None = None
+    """What `missing` implied and another ACL may still allow."""
+
+    @property
+    def sentence(self) -> re.Pattern[str]:
+        of = self.missing
+        where = "the cluster" if of.kind == "cluster" else f"{of.kind} {self._resource}"
+        return re.compile(
+            rf"cluster {self.alias}\b.* missing permission .*{of.operation}\b.* on {where}\b"
+        )
+
+    @property
+    def _resource(self) -> str:
+        return r"A\.\w+" if self.missing.prefixed else re.escape(self.missing.name)
+
+    def __str__(self) -> str:
+        return f"{self.alias} {self.missing}"
+
+
+def creating(alias: ClusterAlias, name: str) -> Callable[[Inside], None]:
+    return lambda inside: inside.create(alias, name)
+
+
+def topic_grant(user: str, name: str, operation: str) -> Grant:
+    return Grant(user=user, kind="topic", name=name, operation=operation)
+
+
+def prefix_grant(operation: str) -> Grant:
+    return Grant(user="admin", kind="topic", name="A.", operation=operation, prefixed=True)
+
+
+def group_grant(operation: str) -> Grant:
+    return Grant(user="admin", kind="group", name="billing", operation=operation)
+
+
+def cluster_grant(operation: str) -> Grant:
+    return Grant(user="admin", kind="cluster", operation=operation)
+
+
+def case(
+    alias: ClusterAlias,
+    missing: Grant,
+    act: Callable[[Inside], None],
+    left: Grant | None = None,
+) -> Case:
+    return Case(alias=alias, missing=missing, act=act, left=left)
+
+
+CASES: Final = [
+    case(A, topic_grant("consumer", "orders", "READ"), Inside.stall),
+    case(A, topic_grant("consumer", "heartbeats", "READ"), Inside.stall),
+    case(A, topic_grant("admin", "orders", "DESCRIBE"), Inside.steer),
+    case(A, topic_grant("admin", "orders", "DESCRIBE_CONFIGS"), Inside.follow_configs),
+    case(A, topic_grant("admin", "heartbeats", "DESCRIBE"), Inside.beat_back),
+    case(A, topic_grant("admin", "heartbeats", "DESCRIBE_CONFIGS"), Inside.follow_configs),
+    case(A, topic_grant("admin", "heartbeats", "CREATE"), creating(A, "heartbeats")),
+    case(A, topic_grant("admin", SYNCS, "DESCRIBE"), Inside.sync_offsets),
+    case(A, topic_grant("admin", SYNCS, "CREATE"), creating(A, SYNCS)),
+    case(A, group_grant("DESCRIBE"), Inside.checkpoint),
+    case(A, cluster_grant("DESCRIBE"), Inside.follow_acls),
+    case(A, topic_grant("producer", "heartbeats", "WRITE"), Inside.beat_back),
+    case(A, topic_grant("producer", SYNCS, "WRITE"), Inside.sync_offsets),
+    case(B, topic_grant("producer", "A.orders", "READ"), Inside.stall),
+    case(B, topic_grant("producer", "A.orders", "WRITE"), Inside.stall_writing),
+    case(B, topic_grant("producer", "A.heartbeats", "READ"), Inside.stall),
+    case(B, topic_grant("producer", LEDGER, "READ"), Inside.claim),
+    case(B, topic_grant("producer", LEDGER, "WRITE"), Inside.claim),
+    case(B, topic_grant("producer", CHECKPOINTS, "WRITE"), Inside.checkpoint),
+    case(B, topic_grant("producer", "heartbeats", "WRITE"), Inside.beat),
+    case(B, topic_grant("consumer", CHECKPOINTS, "READ"), Inside.checkpoint),
+    case(B, prefix_grant("CREATE"), creating(B, "A.new")),
+    case(B, prefix_grant("ALTER"), Inside.grow),
+    case(B, prefix_grant("ALTER_CONFIGS"), Inside.follow_configs, prefix_grant("DESCRIBE_CONFIGS")),
+    case(B, prefix_grant("READ"), Inside.place_groups),
+    case(B, topic_grant("admin", LEDGER, "CREATE"), creating(B, LEDGER)),
+    case(B, topic_grant("admin", LEDGER, "DESCRIBE"), Inside.steer),
+    case(B, topic_grant("admin", LEDGER, "DESCRIBE_CONFIGS"), Inside.steer),
+    case(B, topic_grant("admin", "heartbeats", "CREATE"), creating(B, "heartbeats")),
+    case(B, topic_grant("admin", "heartbeats", "DESCRIBE"), Inside.beat),
+    case(B, group_grant("READ"), Inside.place_groups, group_grant("DESCRIBE")),
+    case(B, cluster_grant("ALTER"), Inside.follow_acls, cluster_grant("DESCRIBE")),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_missing_permission_is_named_with_its_cluster_and_resource(
+    case: Case,
+    mirrored: Path,
+    guarded: dict[str, LocalCluster],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = guarded[case.alias]
+    with ExitStack() as stack:
+        inside = stack.enter_context(closing(Inside(mirrored, guarded)))
+        if case.left is not None:
+            grant(cluster, [case.left])
+            stack.callback(revoke, cluster, [case.left])
+        stack.enter_context(without(cluster, case.missing))
+        caplog.set_level(logging.INFO)
+
+        told = said(case.act, inside) + caplog.text
+
+        assert any(case.sentence.search(line) for line in told.splitlines()), told
+
+
+def test_a_group_asked_for_by_name_is_missed_though_no_list_shows_it(
+    mirrored: Path, guarded: dict[str, LocalCluster]
+) -> None:
+    hidden = without(guarded["A"], group_grant("DESCRIBE"), cluster_grant("DESCRIBE"))
+    with closing(Inside(mirrored, guarded)) as inside, hidden:
+        told = said(Inside.checkpoint, inside)
+
+    assert "cluster A: missing permission DESCRIBE on group billing" in told
+
+
+def said(act: Callable[[Inside], None], inside: Inside) -> str:
+    try:
+        act(inside)
+    except BrokerError as exc:
+        return f"{exc}\n"
+    return ""
+
+
+def test_every_permission_of_the_list_has_been_taken_away_once() -> None:
+    tried = {(case.alias, case.missing) for case in CASES}
+    # Heartbeats of the source are written like any other topic, which `A.orders` stands for.
+    alike = {(B, topic_grant("producer", "A.heartbeats", "WRITE"))}
+
+    listed = {(A, each) for each in SOURCE} | {(B, each) for each in TARGET}
+
+    assert listed - tried - alike == set()
+
+
+@pytest.mark.parametrize(("side", "grants"), [("source", SOURCE), ("target", TARGET)])
+def test_the_guide_lists_exactly_these_permissions(side: str, grants: list[Grant]) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/permissions.md").read_text(encoding="utf-8")
+    section = guide.partition(f"\n## On the {side}\n")[2].partition("\n## ")[0]
+
+    rows = GUIDE_ROW.findall(section)
+    listed = {
+        Grant(
+            user=user,
+            operation=operation,
+            kind="topic" if kind == "topics" else kind,
+            name=name.removesuffix("*") or "kafka-cluster",
+            prefixed=kind == "topics",
+        )
+        for user, operation, kind, name in rows
+    }
+
+    assert len(rows) == len(grants)
+    assert listed == set(grants)
+
+
+def test_deleting_topics_is_not_among_the_least(
+    mirrored: Path, guarded: dict[str, LocalCluster]
+) -> None:
+    with closing(Inside(mirrored, guarded)) as inside:
+        told = said(Inside.delete, inside)
+
+    assert told == "cluster B: missing permission DELETE on topic A.orders\n"

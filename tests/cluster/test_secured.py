@@ -1,0 +1,511 @@
+"""Secured clusters: every mechanism on driver and executors, and no secret anywhere to be seen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import traceback
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from cryptography.x509 import load_pem_x509_certificates
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.cluster import Cluster
+from heliograph.config.clients import aiokafka_settings
+from heliograph.config.load import load_config
+from heliograph.config.schema import ClusterConfig, MirrorConfig
+from heliograph.errors import MirrorError
+from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph.local.spec import login_line
+from heliograph.model import ClusterAlias, FlowId
+from tests.kit.leaks import (
+    Secrets,
+    leaks,
+    leaks_in_arguments,
+    leaks_in_environments,
+    leaks_in_folder,
+)
+from tests.kit.mirror import MirrorRun, Route
+from tests.kit.records import numbered, produce
+from tests.kit.tokens import TokenEndpoint, token_endpoint
+from tests.kit.topics import create_topic, wait_until
+
+ROLES: Final = ("admin", "consumer", "producer")
+FLOWS: Final = {"mutual": "scram512", "plain": "scram256", "unsigned": "bearer"}
+"""Aliases name how their clients prove who they are; several may name one cluster."""
+RECORDS: Final = 400
+START_S_MAX: Final = 200.0
+"""Executors of their own take three JVMs in a row to start."""
+ENVIRONMENT_VARIABLE: Final = "MIRROR_SCRAM_PASSWORD"
+
+
+def word(alias: str, role: str) -> str:
+    return f"pass.{alias}.{role}.b7Qx"
+
+
+PASSWORDS: Final = {
+    f"password of {alias} {role}": word(alias, role)
+    for alias in ("plain", "scram512", "scram256")
+    for role in ROLES
+}
+CLIENT_SECRETS: Final = {f"bearer-{role}": f"client-secret-{role}-Zk3" for role in ROLES}
+KEY_PASSWORD, STORE_PASSWORD, SPARK_PASSWORD = "key-pass-w8Lq", "store-pass-v2Rt", "spark-pass-m5Xc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """All that one run has around it."""
+
+    folder: Path
+    clusters: Mapping[str, LocalCluster]
+    """By alias of the configuration."""
+    endpoint: TokenEndpoint
+    config: Path
+    secrets: Secrets
+    ui: str
+    run: MirrorRun
+
+    def route(self, source: str) -> Route:
+        target = FLOWS[source]
+        return Route(
+            config=self.config,
+            flow=FlowId(source=ClusterAlias(source), target=ClusterAlias(target)),
+            source=self.clusters[source],
+            target=self.clusters[target],
+        )
+
+    @property
+    def all_secrets(self) -> Secrets:
+        """Those of the configuration, and the tokens that were handed out until now."""
+        return {**self.secrets, **{f"token {n}": t for n, t in enumerate(self.endpoint.issued)}}
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Three clusters and one real run of three flows between them, on executors of their own."""
+    folder = tmp_path_factory.mktemp("secured")
+    jwks, temp = folder / "jwks.json", folder / "temp"
+    temp.mkdir()
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(token_endpoint(CLIENT_SECRETS, jwks))
+        made = stack.enter_context(local_clusters(specs(jwks), root=folder / "clusters"))
+        clusters = {
+            "mutual": made["X"],
+            "plain": made["P"],
+            "unsigned": made["P"],
+            "scram512": made["Y"],
+            "scram256": made["Y"],
+            "bearer": made["Y"],
+        }
+        for alias in FLOWS:
+            create_topic(clusters[alias], f"orders-{alias}", partitions=2)
+            produce(clusters[alias], f"orders-{alias}", numbered(RECORDS, partitions=2))
+        ui_port = free_port()
+        config = folder / "mm2.properties"
+        config.write_text(properties(folder, clusters, endpoint, ui_port), encoding="utf-8")
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv(ENVIRONMENT_VARIABLE, word("scram512", "producer"))
+        patch.setenv("TMPDIR", str(temp))
+        run = MirrorRun(config, folder / "run.log")
+        stack.callback(run.kill)
+        run.wait_for_words("lanes handed to", timeout_s=START_S_MAX)
+        yield Scene(
+            folder=folder,
+            clusters=clusters,
+            endpoint=endpoint,
+            config=config,
+            secrets=secrets(made["X"]),
+            ui=f"http://127.0.0.1:{ui_port}",
+            run=run,
+        )
+
+
+def specs(jwks: Path) -> list[ClusterSpec]:
+    fast = ("-XX:TieredStopAtLevel=1",)
+    return [
+        ClusterSpec(alias="X", tls=True, mutual_tls=True, jvm_options=fast),
+        ClusterSpec(
+            alias="P",
+            sasl="PLAIN",
+            more_sasl=("OAUTHBEARER",),
+            users={f"plain-{role}": word("plain", role) for role in ROLES},
+            jvm_options=fast,
+        ),
+        ClusterSpec(
+            alias="Y",
+            tls=True,
+            sasl="SCRAM-SHA-512",
+            more_sasl=("SCRAM-SHA-256", "OAUTHBEARER"),
+            jwks=jwks.as_uri(),
+            users={
+                f"{alias}-{role}": word(alias, role)
+                for alias in ("scram512", "scram256")
+                for role in ROLES
+            },
+            jvm_options=fast,
+        ),
+    ]
+
+
+def secrets(mutual: LocalCluster) -> Secrets:
+    pem = (mutual.folder / "tls" / "client.pem").read_text()
+    key_lines = pem.partition("-----END")[0].splitlines()[1:]
+    return {
+        **PASSWORDS,
+        **{f"secret of {client}": text for client, text in CLIENT_SECRETS.items()},
+        "password of the key": KEY_PASSWORD,
+        "password of the key store": STORE_PASSWORD,
+        "password of Spark": SPARK_PASSWORD,
+        "private key": key_lines[1],
+        "login line": 'LoginModule required username="scram512-admin" password=',
+    }
+
+
+def properties(
+    folder: Path, clusters: Mapping[str, LocalCluster], endpoint: TokenEndpoint, ui_port: int
+) -> str:
+    """Role by role with credentials of its own; the cluster's own are good for nothing."""
+    passwords = folder / "passwords.properties"
+    passwords.write_text(f"scram512-admin={word('scram512', 'admin')}\n")
+    passwords.chmod(0o600)
+    lines = [
+        f"clusters = {', '.join(clusters)}",
+        "replication.factor = 1",
+        "checkpoints.topic.replication.factor = 1",
+        "offset-syncs.topic.replication.factor = 1",
+        "heartbeats.topic.replication.factor = 1",
+        "emit.heartbeats.enabled = false",
+        "emit.checkpoints.interval.seconds = 1",
+        "refresh.topics.interval.seconds = 5",
+        "config.providers = file, env",
+        "config.providers.file.class = org.apache.kafka.common.config.provider.FileConfigProvider",
+        "config.providers.env.class = org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        *(f"{alias}.bootstrap.servers = {one.bootstrap}" for alias, one in clusters.items()),
+        *mutual_lines(folder, clusters["mutual"]),
+        *password_lines(folder, "plain", "PLAIN", "SASL_PLAINTEXT"),
+        *password_lines(folder, "scram512", "SCRAM-SHA-512", "SASL_SSL"),
+        *password_lines(folder, "scram256", "SCRAM-SHA-256", "SASL_SSL"),
+        *bearer_lines(endpoint),
+        *(f"{alias}.ssl.truststore.type = PEM" for alias in FLOWS.values()),
+        *(
+            f"{alias}.ssl.truststore.location = {clusters[alias].folder}/tls/authority.pem"
+            for alias in FLOWS.values()
+        ),
+    ]
+    for source, target in FLOWS.items():
+        lines += [
+            f"{source}->{target}.enabled = true",
+            f"{source}->{target}.topics = orders-{source}",
+            f"{source}->{target}.emit.heartbeats.enabled = true",
+        ]
+    return "\n".join([*lines, *spark_lines(folder, ui_port)]) + "\n"
+
+
+def mutual_lines(folder: Path, cluster: LocalCluster) -> Iterator[str]:
+    """An encrypted PEM key for one role, a PKCS12 store for the others."""
+    pem = (cluster.folder / "tls" / "client.pem").read_bytes()
+    key = load_pem_private_key(pem, password=None)
+    own, *chain = load_pem_x509_certificates(pem)
+    encrypted = key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(KEY_PASSWORD.encode())
+    )
+    certificates = b"".join(each.public_bytes(Encoding.PEM) for each in (own, *chain))
+    (folder / "consumer.pem").write_bytes(encrypted + certificates)
+    store = serialize_key_and_certificates(
+        b"client",
+        key,  # type: ignore[arg-type]
+        own,
+        chain,
+        BestAvailableEncryption(STORE_PASSWORD.encode()),
+    )
+    (folder / "client.p12").write_bytes(store)
+    for role in ROLES:
+        yield f"mutual.{role}.security.protocol = SSL"
+        yield f"mutual.{role}.ssl.truststore.type = PEM"
+        yield f"mutual.{role}.ssl.truststore.location = {cluster.folder}/tls/authority.pem"
+    yield "mutual.consumer.ssl.keystore.type = PEM"
+    yield f"mutual.consumer.ssl.keystore.location = {folder}/consumer.pem"
+    yield f"mutual.consumer.ssl.key.password = {KEY_PASSWORD}"
+    for role in ("admin", "producer"):
+        yield f"mutual.{role}.ssl.keystore.type = PKCS12"
+        yield f"mutual.{role}.ssl.keystore.location = {folder}/client.p12"
+        yield f"mutual.{role}.ssl.keystore.password = {STORE_PASSWORD}"
+
+
+def password_lines(folder: Path, alias: str, mechanism: str, protocol: str) -> Iterator[str]:
+    yield f"{alias}.security.protocol = {protocol}"
+    yield f"{alias}.sasl.mechanism = {mechanism}"
+    yield f"{alias}.sasl.jaas.config = " + login_line(
+        mechanism, user="nobody", password="of-no-use"
+    )
+    for role in ROLES:
+        password = {
+            ("scram512", "admin"): f"${{file:{folder}/passwords.properties:scram512-admin}}",
+            ("scram512", "producer"): "${env:" + ENVIRONMENT_VARIABLE + "}",
+        }.get((alias, role), word(alias, role))
+        yield f"{alias}.{role}.sasl.jaas.config = " + login_line(
+            mechanism, user=f"{alias}-{role}", password=password
+        )
+
+
+def bearer_lines(endpoint: TokenEndpoint) -> Iterator[str]:
+    yield "unsigned.security.protocol = SASL_PLAINTEXT"
+    yield "unsigned.sasl.mechanism = OAUTHBEARER"
+    yield "unsigned.sasl.jaas.config = " + login_line("OAUTHBEARER", user="mirror", password="")
+    yield "bearer.security.protocol = SASL_SSL"
+    yield "bearer.sasl.mechanism = OAUTHBEARER"
+    yield f"bearer.sasl.oauthbearer.token.endpoint.url = {endpoint.url}"
+    yield "bearer.sasl.oauthbearer.client.credentials.client.id = nobody"
+    yield "bearer.sasl.oauthbearer.client.credentials.client.secret = of-no-use"
+    for role in ROLES:
+        prefix = f"bearer.{role}.sasl.oauthbearer.client.credentials.client"
+        yield f"{prefix}.id = bearer-{role}"
+        yield f"{prefix}.secret = {CLIENT_SECRETS[f'bearer-{role}']}"
+
+
+def spark_lines(folder: Path, ui_port: int) -> Iterator[str]:
+    (folder / "events").mkdir()
+    yield "master = local-cluster[1,2,512]"
+    yield "slots = 1"
+    yield "spark.executor.memory = 512m"
+    yield "spark.executor.extraJavaOptions = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    yield "spark.ui.enabled = true"
+    yield f"spark.ui.port = {ui_port}"
+    yield "spark.eventLog.enabled = true"
+    yield "spark.eventLog.compress = false"
+    yield f"spark.eventLog.dir = {(folder / 'events').as_uri()}"
+    yield f"spark.ssl.keyPassword = {SPARK_PASSWORD}"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+# -- every mechanism works
+
+
+@pytest.mark.parametrize("source", list(FLOWS))
+def test_records_cross_between_secured_clusters_unchanged(scene: Scene, source: str) -> None:
+    route = scene.route(source)
+
+    assert route.assert_arrives(f"orders-{source}") == RECORDS
+
+
+def test_checkpoints_and_syncs_are_written_with_the_roles_own_credentials(scene: Scene) -> None:
+    wanted = {
+        "mutual": "mm2-offset-syncs.scram512.internal",
+        "plain": "mm2-offset-syncs.scram256.internal",
+        "unsigned": "mm2-offset-syncs.bearer.internal",
+        "scram512": "mutual.checkpoints.internal",
+        "scram256": "plain.checkpoints.internal",
+        "bearer": "unsigned.checkpoints.internal",
+    }
+    config = load_config(scene.config)
+    admins = {alias: ClusterAdmin(config.clusters[ClusterAlias(alias)]) for alias in wanted}
+
+    for alias, topic in wanted.items():
+        wait_until(
+            lambda alias=alias, topic=topic: topic in admins[alias].topic_names(),  # type: ignore[misc]
+            f"{topic} on {alias}",
+        )
+
+    assert not [line for line in scene.run.said.splitlines() if " ERROR " in line]
+
+
+# -- no secret shows itself
+
+
+def test_arguments_and_environments_of_all_processes_hold_no_secret(scene: Scene) -> None:
+    driver, *children = scene.run.members()
+    from_outside = {
+        what: text
+        for what, text in scene.all_secrets.items()
+        if text != word("scram512", "producer")
+    }
+
+    assert len(children) >= 4  # the JVM, an executor, its daemon, workers
+    assert leaks_in_arguments([driver, *children], scene.all_secrets) == []
+    assert leaks_in_environments(children, scene.all_secrets) == []
+    assert leaks_in_environments([driver], from_outside) == []
+
+
+def test_sparks_pages_and_its_interface_show_no_secret(scene: Scene) -> None:
+    applications = json.loads(fetched(f"{scene.ui}/api/v1/applications"))
+    api = f"{scene.ui}/api/v1/applications/{applications[0]['id']}"
+    pages = [f"{scene.ui}/{page}/" for page in ("environment", "jobs", "stages", "executors")]
+    pages += [f"{api}/{part}" for part in ("environment", "jobs", "stages", "allexecutors")]
+
+    shown = {page: fetched(page) for page in pages}
+
+    assert {page: leaks(text, scene.all_secrets) for page, text in shown.items()} == {
+        page: [] for page in pages
+    }
+    assert b"spark.ssl.keyPassword" in shown[f"{api}/environment"]
+
+
+def test_what_is_on_disk_while_it_runs_holds_no_secret(scene: Scene) -> None:
+    scratch, work = scratch_of(scene.run), work_folder_of(scene.run)
+
+    found = leaks_in_folder(scratch, scene.all_secrets) + leaks_in_folder(work, scene.all_secrets)
+
+    assert found == []
+    assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
+    assert (scratch / "spark.log").is_file()
+    assert (work / "stderr").is_file()
+
+
+@pytest.mark.parametrize("command", [["status", "--json", "--lanes"], ["config"], ["plan"]])
+def test_commands_show_no_secret(scene: Scene, command: list[str]) -> None:
+    name, *options = command
+    answer = subprocess.run(
+        [sys.executable, "-m", "heliograph", name, str(scene.config), *options],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert answer.returncode == 0, answer.stderr.decode()
+    assert leaks(answer.stdout + answer.stderr, scene.all_secrets) == []
+    assert b"scram512" in answer.stdout
+
+
+def test_loaded_configuration_masks_its_secrets(scene: Scene) -> None:
+    config = load_config(scene.config)
+
+    dumps = [cluster.model_dump_json() for cluster in config.clusters.values()]
+    shown = f"{config!r} {config} {dumps}"
+
+    assert leaks(shown.encode(), scene.all_secrets) == []
+
+
+# -- refused credentials
+
+
+WRONG: Final = {
+    "plain": {
+        word("plain", "admin"): "wrong-plain-0Hq",
+        word("plain", "consumer"): "wrong-plain-0Hq",
+    },
+    "scram512": {word("scram512", "consumer"): "wrong-scram-7Jd"},
+    "scram256": {
+        word("scram256", "admin"): "wrong-scram-7Jd",
+        word("scram256", "consumer"): "wrong-scram-7Jd",
+    },
+    "bearer": dict.fromkeys(CLIENT_SECRETS.values(), "wrong-secret-5Kp"),
+}
+
+
+@pytest.mark.parametrize("alias", ["plain", "scram256", "bearer"])
+def test_refused_credentials_are_told_without_them(scene: Scene, alias: str) -> None:
+    config = with_wrong_words(scene, alias)
+    cluster = config.clusters[ClusterAlias(alias)]
+    secrets = {**scene.all_secrets, **{w: w for w in WRONG[alias].values()}}
+
+    told = [told_by_librdkafka(cluster), told_by_aiokafka(cluster)]
+
+    assert all("refused" in text for text in told), told
+    assert leaks("\n".join(told).encode(), secrets) == []
+
+
+def with_wrong_words(scene: Scene, alias: str) -> MirrorConfig:
+    text = scene.config.read_text()
+    for right, wrong in WRONG[alias].items():
+        text = text.replace(right, wrong)
+    path = scene.folder / f"wrong-{alias}.properties"
+    path.write_text(text)
+    return load_config(path)
+
+
+def told_by_librdkafka(cluster: ClusterConfig) -> str:
+    with pytest.raises(MirrorError) as told:
+        ClusterAdmin(cluster, timeout_s=10).describe()
+    return "".join(traceback.format_exception(told.value))
+
+
+def told_by_aiokafka(cluster: ClusterConfig) -> str:
+    async def look() -> None:
+        opened = Cluster(
+            cluster.alias, cluster.bootstrap_servers, aiokafka_settings(cluster, "consumer")
+        )
+        await opened.refresh([])
+
+    with pytest.raises(MirrorError) as told:
+        asyncio.run(look())
+    return "".join(traceback.format_exception(told.value))
+
+
+# -- afterwards
+
+
+@pytest.fixture(scope="module")
+def ended(scene: Scene) -> Iterator[tuple[Scene, Path]]:
+    """The run told to end, and the folder its executor worked in."""
+    work = work_folder_of(scene.run)
+    assert scene.run.stop() == 0
+    yield scene, work
+    # Spark's own worker keeps it beside its installation.
+    shutil.rmtree(work.parent, ignore_errors=True)
+
+
+def test_logs_and_the_event_log_hold_no_secret(ended: tuple[Scene, Path]) -> None:
+    scene, work = ended
+
+    assert leaks(scene.run.said.encode(), scene.all_secrets) == []
+    assert leaks_in_folder(work, scene.all_secrets) == []
+    assert leaks_in_folder(scene.folder / "events", scene.all_secrets) == []
+    assert any(path.stat().st_size for path in (scene.folder / "events").rglob("events_*"))
+
+
+def test_nothing_is_left_in_the_temporary_folder(ended: tuple[Scene, Path]) -> None:
+    scene, _ = ended
+
+    left = [path.name for path in (scene.folder / "temp").iterdir()]
+
+    assert [name for name in left if name.startswith(("heliograph", "tmp"))] == []
+    assert leaks_in_folder(scene.folder / "temp", scene.all_secrets) == []
+
+
+def fetched(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        content: bytes = answer.read()
+        return content
+
+
+def scratch_of(run: MirrorRun) -> Path:
+    """Where the driver's Spark keeps its files: its words go to a file in there."""
+    jvm = next(child for child in run.members() if "java" in child.name())
+    return Path(f"/proc/{jvm.pid}/fd/2").readlink().parent
+
+
+def work_folder_of(run: MirrorRun) -> Path:
+    """The folder of the one executor, with its logs."""
+    return next(Path(child.cwd()) for child in run.members() if _is_executor(child))
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return any("CoarseGrainedExecutorBackend" in part for part in process.cmdline())
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,168 @@
+"""Many flows in one process: full mesh of five, hub with three spokes, a ring of three.
+
+The mesh is five single-node clusters and twenty flows. Hub and ring are other aliases of the same
+clusters, so that all of it is one `heliograph run` with a few slots. `HELIOGRAPH_STABLE_S` makes
+the last test watch longer; CI watches for seconds, a release for five minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import KafkaException
+
+from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
+from tests.kit.mirror import MirrorRun, lasting_topic, running_mirror, write_config
+from tests.kit.records import Rec, numbered, produce, read_all
+from tests.kit.topics import admin_of, wait_until
+
+_SITES: Final = ("m1", "m2", "m3", "m4", "m5")
+_SPOKES: Final = ("s1", "s2", "s3")
+_RING: Final = ("r1", "r2", "r3")
+_RECORDS: Final = 200
+_SECONDS: Final = 90.0
+_STABLE_S: Final = float(os.environ.get("HELIOGRAPH_STABLE_S", "5"))
+_TOP: Final = {
+    "emit.checkpoints.enabled": "false",
+    "emit.offset-syncs.enabled": "false",
+    "emit.heartbeats.enabled": "false",
+    "heartbeats.topic.replication.factor": "1",
+    "heartbeats.replication.enabled": "false",
+    "sync.topic.configs.enabled": "false",
+    "sync.topic.acls.enabled": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topologies:
+    clusters: Mapping[str, LocalCluster]
+    """By alias; several aliases are one cluster."""
+    run: MirrorRun
+    config: Path
+
+
+@pytest.fixture(scope="module")
+def topologies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topologies]:
+    root = tmp_path_factory.mktemp("topologies")
+    specs = [
+        ClusterSpec(alias=site, heap_mb=256, jvm_options=("-XX:TieredStopAtLevel=1",))
+        for site in _SITES
+    ]
+    with local_clusters(specs, root=root / "clusters") as sites:
+        shared = list(sites.values())
+        clusters: dict[str, LocalCluster] = {
+            **{site: sites[site] for site in _SITES},
+            "hub": shared[0],
+            **dict(zip(_SPOKES, shared[1:4], strict=True)),
+            **dict(zip(_RING, shared[:3], strict=True)),
+        }
+        for site in _SITES:
+            lasting_topic(sites[site], "mesh", partitions=2)
+        for spoke in _SPOKES:
+            lasting_topic(clusters[spoke], "till", partitions=1)
+        for place in _RING:
+            lasting_topic(clusters[place], "round", partitions=1)
+        flows: dict[str, Mapping[str, str]] = {
+            f"{one}->{other}": {"topics": "mesh", "emit.heartbeats.enabled": "true"}
+            for one, other in permutations(_SITES, 2)
+        }
+        flows |= {f"{spoke}->hub": {"topics": "till"} for spoke in _SPOKES}
+        flows |= {
+            f"{one}->{other}": {"topics": r"round, .*\\.round"}
+            for one, other in zip(_RING, (*_RING[1:], _RING[0]), strict=True)
+        }
+        config = write_config(root / "mm2.properties", clusters, flows, top=_TOP)
+        with running_mirror(config, "--slots", "2") as run:
+            yield Topologies(clusters=clusters, run=run, config=config)
+
+
+def test_in_a_full_mesh_every_record_is_once_in_every_cluster(topologies: Topologies) -> None:
+    for number, site in enumerate(_SITES):
+        records = numbered(_RECORDS, partitions=2, start=number * _RECORDS)
+        produce(topologies.clusters[site], "mesh", records)
+
+    for site in _SITES:
+        _await_everywhere(topologies, "mesh", site, [s for s in _SITES if s != site])
+
+
+def test_spokes_reach_the_hub_and_never_each_other(topologies: Topologies) -> None:
+    for number, spoke in enumerate(_SPOKES):
+        produce(topologies.clusters[spoke], "till", numbered(_RECORDS, start=number * _RECORDS))
+
+    for spoke in _SPOKES:
+        _await_everywhere(topologies, "till", spoke, ["hub"])
+    for spoke in _SPOKES:
+        assert not [name for name in _topics(topologies.clusters[spoke]) if name.endswith(".till")]
+
+
+def test_in_a_ring_records_go_all_the_way_round_and_stop_before_home(
+    topologies: Topologies,
+) -> None:
+    for number, place in enumerate(_RING):
+        produce(topologies.clusters[place], "round", numbered(_RECORDS, start=number * _RECORDS))
+
+    for number, place in enumerate(_RING):
+        one, two = _RING[(number + 1) % 3], _RING[(number + 2) % 3]
+        _await_everywhere(topologies, "round", place, [one])
+        there = topologies.clusters[two]
+        _await_equal(topologies.clusters[place], "round", there, f"{one}.{place}.round")
+        home = _topics(topologies.clusters[place])
+        assert f"{two}.{one}.{place}.round" not in home
+
+
+def test_nothing_loops_and_nothing_grows_while_nobody_writes(topologies: Topologies) -> None:
+    before = {site: _ends(topologies.clusters[site]) for site in _SITES}
+
+    deadline_s = time.monotonic() + _STABLE_S
+    while time.monotonic() < deadline_s:
+        time.sleep(1.0)
+        assert topologies.run.exit_code is None, topologies.run.last_words
+
+    after = {site: _ends(topologies.clusters[site]) for site in _SITES}
+    assert after == before
+    for site in _SITES:
+        mirrored = {name for name in _topics(topologies.clusters[site]) if name.endswith(".mesh")}
+        assert mirrored == {f"{other}.mesh" for other in _SITES if other != site}
+    assert "stalled" not in topologies.run.said
+
+
+def _topics(cluster: LocalCluster) -> set[str]:
+    return set(admin_of(cluster).list_topics(timeout=10).topics)
+
+
+def _ends(cluster: LocalCluster) -> dict[str, int]:
+    """Records of every topic that users wrote or a mirror copied from theirs."""
+    names = [n for n in _topics(cluster) if n.rpartition(".")[2] in ("mesh", "till", "round")]
+    return {name: sum(map(len, read_all(cluster, name).values())) for name in sorted(names)}
+
+
+def _await_everywhere(topologies: Topologies, topic: str, source: str, targets: list[str]) -> None:
+    for target in targets:
+        _await_equal(
+            topologies.clusters[source], topic, topologies.clusters[target], f"{source}.{topic}"
+        )
+
+
+def _await_equal(source: LocalCluster, topic: str, target: LocalCluster, mirrored: str) -> None:
+    wanted = _contents(read_all(source, topic))
+
+    def arrived() -> bool:
+        try:
+            found = read_all(target, mirrored)
+        except KafkaException:
+            return False
+        return sum(map(len, found.values())) >= sum(map(len, wanted.values()))
+
+    wait_until(arrived, f"all of {topic} in {mirrored}", timeout_s=_SECONDS, poll_s=0.3)
+    assert _contents(read_all(target, mirrored)) == wanted
+
+
+def _contents(found: Mapping[int, list[Rec]]) -> dict[int, list[object]]:
+    return {number: [record.content for record in some] for number, some in found.items()}

@@ -1,0 +1,55 @@
+"""Ledgers as a run leaves them behind, without a run."""
+
+from __future__ import annotations
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.ledger.entries import Entry, HeadEntry, StartEntry, ledger_topic, new_author
+from heliograph.model import FlowId, TopicId, TopicName
+from heliograph.plan.view import TopicView
+from heliograph.services.desk import LedgerDesk
+
+
+def open_ledger(
+    desk: LedgerDesk, flow: FlowId, target: ClusterAdmin, source_cluster_id: str | None
+) -> None:
+    """The flow's ledger and its producer, as planning the flow makes them."""
+    name = ledger_topic(flow.source)
+    target.ensure_compacted_topic(name, partitions=1, replication_factor=1)
+    target.await_partitions({name: 1})
+    desk.open(flow, source_cluster_id)
+
+
+def begin_lanes(desk: LedgerDesk, flow: FlowId, topic: str, written: TopicView) -> None:
+    """Every lane of a source topic has begun, and mirrored nothing, into the topic `written`."""
+    entries: list[Entry] = []
+    for partition in range(written.partition_count):
+        entries += _begun(TopicName(topic), partition, written.id)
+    desk._call(desk._write(flow, entries))
+
+
+def _begun(topic: TopicName, partition: int, target_id: TopicId | None) -> list[Entry]:
+    start = StartEntry(
+        topic=topic,
+        partition=partition,
+        position=0,
+        author=new_author(),
+        source_offset=0,
+        target_offset=0,
+        source_topic_id=None,
+        target_topic_id=target_id,
+        at_ms=1,
+    )
+    head = HeadEntry(
+        topic=topic,
+        partition=partition,
+        position=0,
+        source_next_offset=0,
+        source_end_offset=0,
+        target_next_offset=0,
+        source_topic_id=None,
+        target_topic_id=target_id,
+        at_ms=1,
+        state="idle",
+        detail="",
+    )
+    return [start, head]

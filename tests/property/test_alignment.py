@@ -1,0 +1,129 @@
+"""A simulated MirrorMaker 2, killed at random, is read exactly or told to be in doubt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heliograph.ledger.runs import Runs
+from heliograph.ledger.translate import LaneEnd, to_target
+from heliograph.plan.alignment import Alignment, Pin, Stretch, align
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What a MirrorMaker 2 did to one partition, and what it left behind."""
+
+    source: list[int]
+    target: list[int]
+    copied: int
+    """Records of the source that are on the target, counted from the first."""
+    stored_next: int | None
+    pins: tuple[Pin, ...]
+    repeats: int
+
+
+@st.composite
+def stories(draw: st.DrawFn, letters: int | None) -> Story:
+    """Lives that begin at the stored position, store some later one, and are killed."""
+    size = draw(st.integers(1, 24))
+    if letters is None:
+        source = list(range(size))
+    else:
+        source = draw(st.lists(st.integers(0, letters - 1), min_size=size, max_size=size))
+    target: list[int] = []
+    pins: list[Pin] = []
+    stored = copied = repeats = 0
+    for _ in range(draw(st.integers(1, 4))):
+        end = draw(st.integers(stored, size))
+        if end > stored and draw(st.booleans()):
+            pins.append(Pin(source_offset=stored, target_offset=len(target)))
+        repeats += max(0, min(end, copied) - stored)
+        target += source[stored:end]
+        copied = max(copied, end)
+        stored = draw(st.integers(stored, end))
+    return Story(
+        source=source,
+        target=target,
+        copied=copied,
+        stored_next=stored or None,
+        pins=tuple(pins),
+        repeats=repeats,
+    )
+
+
+def stretch(records: list[int]) -> Stretch:
+    made = Stretch()
+    for offset, record in enumerate(records):
+        made.add(offset, record)
+    return made
+
+
+def read(story: Story, *, pinned: bool = True) -> Alignment:
+    return align(
+        stretch(story.source),
+        stretch(story.target),
+        stored_next=story.stored_next,
+        pins=story.pins if pinned else (),
+    )
+
+
+@settings(UNHURRIED, max_examples=200)
+@given(stories(letters=None))
+def test_records_that_differ_are_read_exactly(story: Story) -> None:
+    found = read(story)
+
+    assert (found.next_source_offset or 0) == story.copied
+    assert found.repeated_records == story.repeats
+    assert found.unsure is None
+    assert (found.foreign, found.missing, found.is_short) == ((), (), False)
+
+
+@settings(UNHURRIED, max_examples=400)
+@given(st.integers(1, 3).flatmap(stories), st.booleans())
+def test_nothing_is_lost_and_what_may_be_repeated_is_told(story: Story, pinned: bool) -> None:
+    found = read(story, pinned=pinned)
+
+    taken = found.next_source_offset or 0
+    unsure_end = taken if found.unsure is None else found.unsure.end
+    assert taken <= story.copied <= unsure_end, "lost" if taken > story.copied else "repeated"
+    assert found.unsure is None or found.unsure.start == taken
+    assert taken >= (story.stored_next or 0)
+
+
+@settings(UNHURRIED, max_examples=200)
+@given(st.sampled_from([None, 1, 2, 3]).flatmap(stories))
+def test_the_map_has_every_record_at_a_copy_of_it_and_goes_forward(story: Story) -> None:
+    found = read(story)
+
+    runs, taken = Runs(found.runs), found.next_source_offset or 0
+    assert found.mapped_records == taken
+    for position in range(found.mapped_records):
+        offset = runs.source_offset_at(position)
+        assert offset == position
+        assert story.target[runs.target_offset_at(position)] == story.source[offset]
+    assert runs.contradicted_at is None
+
+
+@settings(UNHURRIED, max_examples=200)
+@given(stories(letters=None), st.data())
+def test_a_consumer_sent_there_meets_every_record_it_has_not_read(
+    story: Story, data: st.DataObject
+) -> None:
+    found = read(story)
+    taken = found.next_source_offset or 0
+    next_offset = data.draw(st.integers(0, taken))
+    end = LaneEnd(
+        position=found.mapped_records,
+        source_next_offset=taken,
+        target_next_offset=len(story.target),
+    )
+
+    answer = to_target(Runs(found.runs), end, next_offset)
+
+    met = set(story.target[answer.offset :])
+    assert set(range(next_offset, story.copied)) <= met

@@ -1,0 +1,142 @@
+"""A real mirror on a standalone master with two workers, one of which is killed during the copy."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from heliograph.local.cluster import LocalCluster
+from tests.kit.clusters import TopicNames, is_alive
+from tests.kit.mirror import (
+    RECORDS_ONLY,
+    Route,
+    lasting_topic,
+    route,
+    running_mirror,
+    write_config,
+)
+from tests.kit.records import end_offsets, numbered, produce
+from tests.kit.topics import wait_until
+from tests.spark.kit import LIGHT_JVM
+from tests.spark.standalone import standalone
+
+_PARTITIONS: Final = 4
+_ROUND: Final = 200
+_WAIT_S: Final = 60.0
+_ENGINE: Final = {
+    # One slot for each worker, so that killing one must leave the other slot alone.
+    "slots": "2",
+    "slots.cpus": "1",
+    "slots.lease.ms.max": "4000",
+    "link.host": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.pyspark.python": sys.executable,
+    "spark.driver.extraJavaOptions": LIGHT_JVM,
+    "spark.executor.extraJavaOptions": LIGHT_JVM,
+}
+
+
+def test_a_worker_node_killed_during_the_copy_costs_no_record_and_repeats_none(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    source, target = pair["A"], pair["B"]
+    name = lasting_topic(source, topic("standalone"), partitions=_PARTITIONS)
+    with standalone(tmp_path / "spark") as spark:
+        workers = [spark.start_worker() for _ in range(2)]
+        config = write_config(
+            tmp_path / "mm2.properties",
+            {"node": source, "to": target},
+            {"node->to": {"topics": name}},
+            top={**RECORDS_ONLY, **_ENGINE, "master": spark.url},
+        )
+        way = route(config, ("node", source), ("to", target))
+        with running_mirror(config) as run:
+            with _traffic(source, name):
+                lost, spared = (_wait_slot(worker, source) for worker in workers)
+                _wait_more(way, name)
+
+                for member in (workers[0], *_executors(workers[0])):
+                    member.kill()
+                replacement = _wait_slot(spark.start_worker(), source)
+                _wait_more(way, name)
+
+            assert way.assert_arrives(name) > _PARTITIONS * _ROUND
+            assert not is_alive(lost.pid)
+            assert _wait_slot(workers[1], source).pid == spared.pid
+            assert run.said.count("starting another") == 1
+            assert run.stop() == 0
+            assert not is_alive(replacement.pid)
+            way.assert_exact_map(name)
+
+
+@contextmanager
+def _traffic(source: LocalCluster, topic: str) -> Iterator[None]:
+    """Records without pause, to every partition, until the block ends."""
+    ended = threading.Event()
+
+    def write() -> None:
+        for number in itertools.count():
+            produce(
+                source,
+                topic,
+                numbered(_ROUND, partitions=_PARTITIONS, start=number * _ROUND),
+                linger_ms=1,
+                batch_records_max=20,
+            )
+            if ended.wait(0.1):
+                return
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        writing = pool.submit(write)
+        try:
+            yield
+        finally:
+            ended.set()
+        writing.result()
+
+
+def _wait_more(way: Route, topic: str) -> None:
+    """Until every partition has got more than it has now."""
+    before = _appended(way, topic)
+    wait_until(
+        lambda: all(now > then for now, then in zip(_appended(way, topic), before, strict=True)),
+        f"more records in each partition of {topic}",
+        timeout_s=_WAIT_S,
+        poll_s=0.1,
+    )
+
+
+def _appended(way: Route, topic: str) -> list[int]:
+    return list(end_offsets(way.target, way.renamed(topic)).values())
+
+
+def _wait_slot(worker: psutil.Process, source: LocalCluster) -> psutil.Process:
+    """The Python process below this worker that is connected to the source."""
+    wait_until(lambda: bool(_slots(worker, source)), "a slot on the worker", timeout_s=_WAIT_S)
+    (slot,) = _slots(worker, source)
+    return slot
+
+
+def _slots(worker: psutil.Process, source: LocalCluster) -> list[psutil.Process]:
+    port = source.broker(0).ports.client
+    found = []
+    for member in worker.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            peers = [link.raddr for link in member.net_connections("tcp")]
+            if any(peer and peer.port == port for peer in peers):
+                found.append(member)
+    return found
+
+
+def _executors(worker: psutil.Process) -> list[psutil.Process]:
+    return [child for child in worker.children() if child.name() == "java"]
