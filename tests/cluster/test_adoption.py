@@ -175,8 +175,12 @@ def test_a_copy_that_was_killed_goes_on_at_exactly_the_next_record(stage: Stage)
     stage.copy(originals[:120])
     stage.sync(0, 0)
     stage.sync(100, 100)
+    stage.sync(119, 119)
     stage.store(109)
     stage.copy(originals[110:200])  # the second life repeats [110, 120)
+    stage.sync(110, 120)
+    stage.sync(150, 160)
+    stage.store(150)
 
     dry = stage.lane("adopt", "--dry-run")
     assert unadopted(load_config(stage.config), stage.flow) != ()
@@ -186,7 +190,7 @@ def test_a_copy_that_was_killed_goes_on_at_exactly_the_next_record(stage: Stage)
     assert dry == lane
     assert lane["verdict"] == "adopt"
     assert lane["compared_from"] == {"source": 100, "target": 100}
-    assert (lane["stored_next_offset"], lane["source_next_offset"]) == (110, 200)
+    assert (lane["stored_next_offset"], lane["source_next_offset"]) == (151, 200)
     assert lane["repeats"] == [{"source": [110, 120], "target": [120, 130], "records": 10}]
     assert (lane["foreign_records"], lane["doubts"]) == (0, [])
     wanted = contents(originals[:120]) + contents(originals[110:])

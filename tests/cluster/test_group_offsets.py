@@ -28,7 +28,7 @@ from tests.kit.groups import (
     member,
 )
 from tests.kit.records import numbered, produce
-from tests.kit.topics import create_topic, set_topic_config, wait_until
+from tests.kit.topics import create_topic, wait_until
 
 Pair = dict[str, LocalCluster]
 
@@ -218,18 +218,6 @@ def test_new_groups_are_found_at_the_next_refresh_and_not_before(scene: Scene) -
 
     wait_until(found, "the new group")
     assert seldom.followed == {scene.group}
-
-
-def test_a_checkpoints_topic_that_would_forget_is_refused(scene: Scene) -> None:
-    follower = scene.follower()
-    create_topic(scene.target, follower.checkpoints_topic)
-    set_topic_config(scene.target, follower.checkpoints_topic, {"cleanup.policy": "delete"})
-
-    with pytest.raises(BrokerError, match=r"cleanup\.policy=delete, it must be compact"):
-        checkpoints_loop(follower).step()
-
-
-# Group offsets.
 
 
 def test_every_partition_of_a_group_is_put_exactly_where_it_stands_on_the_source(

@@ -22,7 +22,7 @@ from heliograph.plan.sync_store import SyncStore
 from heliograph.services.clients import Clients
 from heliograph.services.flow_map import Asked, LaneAt
 from heliograph.services.heartbeats import heartbeats_loop
-from heliograph.services.offset_syncs import offset_syncs_cluster, offset_syncs_loop
+from heliograph.services.offset_syncs import offset_syncs_loop
 from heliograph.wire.mirror_records import (
     Heartbeat,
     OffsetSync,
@@ -387,7 +387,7 @@ def test_the_producer_of_offset_syncs_has_the_flows_own_settings(scene: SceneMak
         }
     )
 
-    cluster = offset_syncs_cluster(made.flow, made.clients)
+    cluster = made.clients.offset_syncs(made.flow.id)
 
     assert cluster.alias == made.source
     assert cluster.producer == {"compression.type": "gzip", "linger.ms": "2"}

@@ -118,9 +118,10 @@ class FingerprintReader:
         self._consumer.close()
 
     def _assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        self._consumer.assign(
-            [ClientPartition(at.topic, at.partition, start) for at, start in starts.items()]
-        )
+        partitions = [ClientPartition(at.topic, at.partition, n) for at, n in starts.items()]
+        self._consumer.assign(partitions)
+        # One that was read before is still paused.
+        self._consumer.resume(partitions)
 
     def _consume(self) -> list[Any]:
         try:

@@ -156,7 +156,8 @@ def _internal_because(topic: TopicName, target: TopicName, rules: _Rules) -> str
     """Why the topic may not be mirrored though the filter wants it; None where it may.
 
     MirrorMaker 2 before 4.0 never mirrors a topic that looks internal, so a user's
-    `orders.internal` is out of its reach. Here naming it is asking for it; a wildcard that happens to match is not.
+    `orders.internal` is out of its reach. Here naming it is asking for it; a wildcard that happens
+    to match is not.
     """
     if target in BROKER_TOPICS:
         return "brokers of the target write it themselves"

@@ -9,7 +9,7 @@ from enum import StrEnum
 from heliograph.ledger.runs import Run
 from heliograph.model import LaneId, OffsetRange, TopicId, TopicPartition
 from heliograph.plan.alignment import Alignment, Pin, Repeat
-from heliograph.services.adopt_walk import LaneLogs, Walked
+from heliograph.services.adopt_walk import LaneLogs, Walked, last_restart
 
 
 class Verdict(StrEnum):
@@ -182,6 +182,13 @@ def _notes(walked: Walked, older: int) -> tuple[str, ...]:
     said: list[str] = []
     if older:
         said.append(f"{older:,} records are older than the source's first")
+    restart = last_restart(walked.logs)
+    if restart is not None and walked.logs.pins[restart].target_offset < walked.target_from:
+        begun = walked.logs.pins[restart]
+        said.append(
+            f"MirrorMaker 2 was restarted at source {begun.source_offset}, before the comparison "
+            "began; --from earliest finds what it copied twice there"
+        )
     if walked.is_untimed:
         said.append("compared without timestamps: one side has none of its own")
     return tuple(said)

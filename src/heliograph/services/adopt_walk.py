@@ -1,9 +1,9 @@
 """Read both sides of lanes that a MirrorMaker 2 has carried, and find where each ends. Driver only.
 
-By default a lane is read from the newest offset sync that is not after its stored position: what
-came before is on the target, and nothing after it is believed without being compared. Where that
-sync is not what the logs say, or records are found that belong further back, the lane is read from
-the first record there is.
+By default a lane is read from the newest offset sync that is not after its stored position, and
+that comes before the last restart which the syncs show: what came before is on the target, and
+nothing after it is believed without being compared. Where that sync is not what the logs say, or
+records are found that belong further back, the lane is read from the first record there is.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ RECORDS_AT_ONCE: Final = 2_000_000
 """Lanes are read together until their targets hold about so many records."""
 _LANES_AT_ONCE: Final = 200
 _MARGIN_RECORDS: Final = 1_000
+RESTART_RECORDS_MAX: Final = 1_000_000
+"""How far back a restart is looked for repeats without being asked to."""
 _FURTHER_MAX: Final = 8
 
 
@@ -159,13 +161,36 @@ def _begin(logs: LaneLogs, begin: WalkFrom) -> _Walk:
     return _started(logs, start, is_last_try=logs.resumed is not None)
 
 
+def last_restart(logs: LaneLogs) -> int | None:
+    """Index of the last sync that goes back in the source while the target went on."""
+    for index in range(len(logs.pins) - 1, 0, -1):
+        before, after = logs.pins[index - 1], logs.pins[index]
+        if after.source_offset <= before.source_offset and (
+            after.target_offset > before.target_offset
+        ):
+            return index
+    return None
+
+
 def _newest_sync(logs: LaneLogs) -> Pin | None:
     """The last one written that is not after the stored position, of records that are there."""
     if logs.stored_next is None:
         return None
-    for pin in reversed(logs.pins):
+    newest = _last_before(logs, logs.pins, logs.stored_next)
+    restart = last_restart(logs)
+    if newest is None or restart is None:
+        return newest
+    begun = logs.pins[restart]
+    earlier = _last_before(logs, logs.pins[:restart], begun.source_offset)
+    if earlier is None or logs.target.end - earlier.target_offset > RESTART_RECORDS_MAX:
+        return newest
+    return min(newest, earlier, key=lambda pin: pin.target_offset)
+
+
+def _last_before(logs: LaneLogs, pins: Sequence[Pin], source_offset: int) -> Pin | None:
+    for pin in reversed(pins):
         if (
-            pin.source_offset < logs.stored_next
+            pin.source_offset < source_offset
             and logs.source.start <= pin.source_offset < logs.source.end
             and logs.target.start <= pin.target_offset < logs.target.end
         ):

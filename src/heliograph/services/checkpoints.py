@@ -13,12 +13,10 @@ from heliograph.errors import BrokerError, WireError
 from heliograph.model import FlowId
 from heliograph.plan.checkpoints import doubtful_targets, plan_checkpoints
 from heliograph.services.group_follower import GroupFollower, trouble
+from heliograph.services.internal_topics import InternalTopic
 from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
 
 __all__ = ["CheckpointsLoop", "GroupFollower", "checkpoints_loop"]
-
-_PARTITIONS: Final = 1
-"""As MirrorMaker 2 has it; its clients read partition 0 only."""
 
 
 def checkpoints_loop(follower: GroupFollower) -> CheckpointsLoop:
@@ -34,11 +32,16 @@ class CheckpointsLoop:
         self.flow: Final[FlowId] = follower.flow.id
         self.interval_s: Final[float] = follower.flow.checkpoints.interval_s
         self.follower: Final = follower
-        self._has_topic = False
+        self._topic = InternalTopic(
+            follower.clients,
+            follower.target,
+            follower.checkpoints_topic,
+            replication_factor=follower.flow.checkpoints.replication_factor,
+        )
 
     def step(self) -> None:
         follower = self.follower
-        self._ensure_topic()
+        self._topic.ensure()
         follower.load()
         look = follower.look()
         told = follower.told()
@@ -48,17 +51,6 @@ class CheckpointsLoop:
         self._tell(plan_checkpoints(look.places, told, ends), look.at_ms, problems)
         if problems:
             raise trouble(problems, "no checkpoints of them")
-
-    def _ensure_topic(self) -> None:
-        if self._has_topic:
-            return
-        follower = self.follower
-        follower.clients.admin(follower.target).ensure_compacted_topic(
-            follower.checkpoints_topic,
-            partitions=_PARTITIONS,
-            replication_factor=follower.flow.checkpoints.replication_factor,
-        )
-        self._has_topic = True
 
     def _tell(
         self, news: tuple[Checkpoint, ...], at_ms: int, problems: dict[str, BrokerError]
@@ -76,9 +68,5 @@ class CheckpointsLoop:
             written.append(checkpoint)
         if not records:
             return
-        follower = self.follower
-        # Somebody may have deleted the topic; the next step then makes it again.
-        self._has_topic = False
-        follower.clients.writer(follower.target).write(follower.checkpoints_topic, records)
-        self._has_topic = True
-        follower.note_told(written)
+        self._topic.write(records)
+        self.follower.note_told(written)

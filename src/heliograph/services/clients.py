@@ -46,6 +46,10 @@ class Clients:
     def target(self, flow: FlowId) -> ClusterConfig:
         return self._config.target_of(flow)
 
+    def offset_syncs(self, flow: FlowId) -> ClusterConfig:
+        """The cluster with the topic, with the settings of the producer that writes it."""
+        return self._config.offset_syncs_of(flow)
+
     def admin(self, cluster: ClusterConfig) -> ClusterAdmin:
         timeout_s = self._timeouts_s.get(cluster.alias, TIMEOUT_S_DEFAULT)
         return self._one(self._admins, cluster, partial(ClusterAdmin, timeout_s=timeout_s))

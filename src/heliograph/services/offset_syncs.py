@@ -10,7 +10,7 @@ from typing import Final
 
 from heliograph.broker.records import Record
 from heliograph.clock import monotonic_s
-from heliograph.config.schema import ClusterConfig, FlowConfig
+from heliograph.config.schema import FlowConfig
 from heliograph.model import ClusterAlias, FlowId
 from heliograph.plan.naming import naming_policy
 from heliograph.plan.offset_syncs import SyncQueue
@@ -79,18 +79,7 @@ def _topic(flow: FlowConfig, clients: Clients) -> InternalTopic:
     other = ClusterAlias(target if flow.offset_syncs.location == "source" else source)
     return InternalTopic(
         clients,
-        offset_syncs_cluster(flow, clients),
+        clients.offset_syncs(flow.id),
         naming_policy(flow).offset_syncs_topic(other),
         replication_factor=flow.offset_syncs.replication_factor,
     )
-
-
-def offset_syncs_cluster(flow: FlowConfig, clients: Clients) -> ClusterConfig:
-    """The cluster that holds the topic, with the settings of the producer that writes it.
-
-    `A->B.producer.x` reaches this producer alone, and `A.producer.x` beats it.
-    """
-    on_source = flow.offset_syncs.location == "source"
-    cluster = clients.source(flow.id) if on_source else clients.target(flow.id)
-    own = {**flow.clients.offset_syncs_producer, **cluster.producer}
-    return cluster.model_copy(update={"producer": own})

@@ -35,7 +35,6 @@ from heliograph.services.mirrormaker import (
     running_workers,
     source_alias,
 )
-from heliograph.services.offset_syncs import offset_syncs_cluster
 from heliograph.services.places import LanePlace, every, find_places
 from heliograph.services.release_heads import settled_head
 from heliograph.wire.connect_offsets import (
@@ -186,7 +185,7 @@ async def _write(
         if flow.offset_syncs.enabled and syncs:
             topic = InternalTopic(
                 clients,
-                offset_syncs_cluster(flow, clients),
+                clients.offset_syncs(flow.id),
                 offset_syncs_topic(flow),
                 replication_factor=flow.offset_syncs.replication_factor,
             )
