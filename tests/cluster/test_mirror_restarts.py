@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from heliograph.local.cluster import ClusterSpec, LocalCluster
@@ -44,29 +46,77 @@ def again(pair: dict[str, LocalCluster], tmp_path: Path, topic: TopicNames) -> I
     yield route(config, (alias, pair["A"]), ("to", pair["B"]))
 
 
-def test_once_mirrors_all_kinds_of_topics_and_a_second_once_repeats_nothing(again: Route) -> None:
-    alias = again.flow.source
-    plain = lasting_topic(again.source, f"{alias}-plain", partitions=4)
-    produce(again.source, plain, numbered(4_000, partitions=4), codec="lz4")
-    ended = lasting_topic(again.source, f"{alias}-transactions")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Twice:
+    """One flow, mirrored by two runs one after the other."""
+
+    way: Route
+    codes: tuple[int | None, int | None]
+    said: str
+    settled: Mapping[str, Mapping[int, int]]
+    """Topics that nobody wrote to between the two runs, with their ends on the target."""
+    grown: str
+    """Between the two, others wrote into it on the target, and more came at the source."""
+
+
+@pytest.fixture(scope="module")
+def twice(
+    pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Twice]:
+    source, target = pair["A"], pair["B"]
+    config = write_config(
+        tmp_path_factory.mktemp("twice") / "mm2.properties",
+        {"twice": source, "to": target},
+        {"twice->to": {"topics": "twice-.*"}},
+    )
+    way = route(config, ("twice", source), ("to", target))
+    plain = lasting_topic(source, "twice-plain", partitions=4)
+    produce(source, plain, numbered(4_000, partitions=4), codec="lz4")
+    ended = lasting_topic(source, "twice-transactions")
     transactions = [
         Transaction(records=numbered(10, start=100 * part), commit=part % 3 != 0)
         for part in range(9)
     ]
-    produce_transactions(again.source, ended, transactions, transactional_id=ended)
-    holes = _compacted(again, f"{alias}-compacted")
-    names = (plain, ended, holes)
+    produce_transactions(source, ended, transactions, transactional_id=ended)
+    holes = _compacted(way, "twice-compacted")
+    grown = lasting_topic(source, "twice-foreign")
+    produce(source, grown, numbered(100))
+    first = mirror_once(config)
+    ends = {name: end_offsets(target, way.renamed(name)) for name in (plain, ended, holes)}
+    produce(target, way.renamed(grown), [NewRec(key=b"intruder", value=b"")] * 5)
+    produce(source, grown, numbered(100, start=1_000))
+    second = mirror_once(config)
+    yield Twice(
+        way=way,
+        codes=(first.exit_code, second.exit_code),
+        said=first.last_words + second.last_words,
+        settled=ends,
+        grown=grown,
+    )
 
-    first = mirror_once(again.config)
-    ends = {name: end_offsets(again.target, again.renamed(name)) for name in names}
-    second = mirror_once(again.config)
 
-    assert first.exit_code == 0, first.last_words
-    assert second.exit_code == 0, second.last_words
-    assert ends == {name: end_offsets(again.target, again.renamed(name)) for name in names}
-    for name in names:
-        again.assert_arrives(name)
-        again.assert_exact_map(name)
+def test_once_mirrors_all_kinds_of_topics_and_a_second_once_repeats_nothing(twice: Twice) -> None:
+    way = twice.way
+
+    ends = {name: end_offsets(way.target, way.renamed(name)) for name in twice.settled}
+
+    assert twice.codes == (0, 0), twice.said
+    assert ends == twice.settled
+    for name in twice.settled:
+        way.assert_arrives(name)
+        way.assert_exact_map(name)
+
+
+def test_records_others_wrote_between_two_runs_leave_the_map_exact(twice: Twice) -> None:
+    way, name = twice.way, twice.grown
+
+    (wanted,) = read_all(way.source, name).values()
+    (mirrored,) = read_all(way.target, way.renamed(name)).values()
+
+    own = [rec.content for rec in mirrored if rec.key != b"intruder"]
+    assert own == [rec.content for rec in wanted]
+    assert len(mirrored) == 205
+    way.assert_exact_map(name)
 
 
 def _compacted(again: Route, name: str) -> str:
@@ -80,49 +130,41 @@ def _compacted(again: Route, name: str) -> str:
     return name
 
 
-@pytest.mark.parametrize(
-    ("number", "group"), [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["term", "ctrl-c"]
-)
-def test_a_mirror_asked_to_stop_drains_and_the_next_one_goes_on_there(
-    again: Route, number: signal.Signals, group: bool
-) -> None:
+def test_a_mirror_asked_to_stop_drains_and_the_next_one_goes_on_there(again: Route) -> None:
     name = lasting_topic(again.source, f"{again.flow.source}-load", partitions=3)
-    produce(again.source, name, numbered(60_000, partitions=3, value_bytes=500))
-    with running_mirror(again.config) as run:
-        wait_until(lambda: again.appended(name) > 0, "the first records on the target")
-        members = run.members()
-        code = run.stop(number, group=group)
-        said = run.said
+    stops = ((signal.SIGTERM, False), (signal.SIGINT, True))  # as `kill` does, as a terminal does
+    for part, (number, group) in enumerate(stops):
+        more = numbered(40_000, partitions=3, start=part * 40_000, value_bytes=500)
+        produce(again.source, name, more)
+        before = again.appended(name) if part else 0
+
+        with running_mirror(again.config) as run:
+            _wait_appended(again, name, more_than=before)
+            members = run.members()
+            code = run.stop(number, group=group)
+            said = run.said
+
+        (record, *_) = again.lane_records(name).values()
+        assert code == 0, said[-4_000:]
+        assert "Traceback" not in said
+        _wait_gone(members)
+        assert record.head is not None
     produce(again.source, name, numbered(3_000, partitions=3, start=100_000))
-    (head, *_) = again.lane_records(name).values()
 
-    second = mirror_once(again.config)
+    last = mirror_once(again.config)
 
-    assert code == 0, said[-4_000:]
-    assert "Traceback" not in said
-    assert not [member for member in members if member.is_running()]
-    assert head.head is not None
-    assert second.exit_code == 0, second.last_words
-    assert again.assert_arrives(name) == 63_000
+    assert last.exit_code == 0, last.last_words
+    assert again.assert_arrives(name) == 83_000
     again.assert_exact_map(name)
 
 
-def test_records_others_wrote_between_two_runs_leave_the_map_exact(again: Route) -> None:
-    name = lasting_topic(again.source, f"{again.flow.source}-foreign")
-    produce(again.source, name, numbered(100))
-    mirror_once(again.config)
-    produce(again.target, again.renamed(name), [NewRec(key=b"intruder", value=b"")] * 5)
-    produce(again.source, name, numbered(100, start=1_000))
+def _wait_appended(again: Route, topic: str, *, more_than: int) -> None:
+    wait_until(lambda: again.appended(topic) > more_than, f"more than {more_than} records")
 
-    second = mirror_once(again.config)
 
-    assert second.exit_code == 0, second.last_words
-    (wanted,) = read_all(again.source, name).values()
-    (mirrored,) = read_all(again.target, again.renamed(name)).values()
-    own = [rec.content for rec in mirrored if rec.key != b"intruder"]
-    assert own == [rec.content for rec in wanted]
-    assert len(mirrored) == 205
-    again.assert_exact_map(name)
+def _wait_gone(members: list[psutil.Process]) -> None:
+    """Spark's JVM ends when it sees that its driver has."""
+    wait_until(lambda: not any(member.is_running() for member in members), "the end of all")
 
 
 def test_clusters_that_refuse_or_do_not_answer_are_named_and_other_flows_go_on(

@@ -127,3 +127,29 @@ def test_a_consumer_sent_there_meets_every_record_it_has_not_read(
 
     met = set(story.target[answer.offset :])
     assert set(range(next_offset, story.copied)) <= met
+
+
+@settings(UNHURRIED, max_examples=200)
+@given(stories(letters=None), st.data())
+def test_batches_sent_twice_and_records_of_others_change_nothing_but_their_counts(
+    story: Story, data: st.DataObject
+) -> None:
+    """A producer without idempotence sends a batch again whose acknowledgement was lost."""
+    target, repeats, others = list[int](), story.repeats, 0
+    at = 0
+    while at < len(story.target):
+        size = data.draw(st.integers(1, 5))
+        batch = story.target[at : at + size]
+        times = data.draw(st.sampled_from([1, 1, 1, 2]))
+        target += batch * times
+        repeats += len(batch) * (times - 1)
+        if data.draw(st.sampled_from([False, False, True])):
+            others += 1
+            target.append(-others)
+        at += size
+
+    found = align(stretch(story.source), stretch(target), stored_next=story.stored_next)
+
+    assert (found.next_source_offset or 0) == story.copied
+    assert (found.repeated_records, found.foreign_records) == (repeats, others)
+    assert (found.unsure, found.missing_records) == (None, 0)

@@ -52,6 +52,9 @@ _PARTITIONS_PER_REQUEST_MAX: Final = 2_000
 """Controllers refuse a request that would write more than 10,000 records to their log at once."""
 _LOG_LEVEL_CRITICAL: Final = 2
 _FIRST_TRY_S: Final = 1.0
+_REACH_S_MAX: Final = 10.0
+"""A cluster that does not answer at all keeps the flows of the others waiting no longer than this,
+however long its requests may take once it does."""
 
 _ORIGINS: Final = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: ConfigOrigin.TOPIC,
@@ -311,7 +314,7 @@ class ClusterAdmin:
 
     def _metadata(self) -> Any:
         """Ask in growing steps, so that refused credentials are told before the deadline."""
-        deadline = monotonic_s() + self._timeout_s
+        deadline = monotonic_s() + min(self._timeout_s, _REACH_S_MAX)
         step_s = _FIRST_TRY_S
         while True:
             left_s = deadline - monotonic_s()

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from heliograph import __version__
+from heliograph.cli.adopt import ADOPT_HELP, adopt
 from heliograph.cli.bench import bench
 from heliograph.cli.config import CONFIG_HELP, config
 from heliograph.cli.demo import DEMO_HELP, demo
@@ -17,6 +18,7 @@ from heliograph.cli.ledger import LEDGER_HELP, ledger
 from heliograph.cli.local import local_app
 from heliograph.cli.output import EXIT_FAILED, EXIT_USAGE, flowed, remarks
 from heliograph.cli.plan import PLAN_HELP, plan
+from heliograph.cli.release import RELEASE_HELP, release
 from heliograph.cli.reset import RESET_HELP, reset
 from heliograph.cli.run import RUN_HELP, run
 from heliograph.cli.status import STATUS_HELP, status
@@ -51,6 +53,8 @@ app.command(help=flowed(GROUPS_HELP))(groups)
 app.command(help=flowed(TOPOLOGY_HELP))(topology)
 app.command(help=flowed(LEDGER_HELP))(ledger)
 app.command(help=flowed(RESET_HELP))(reset)
+app.command(help=flowed(ADOPT_HELP))(adopt)
+app.command(help=flowed(RELEASE_HELP))(release)
 app.add_typer(local_app, name="local")
 app.command(help=flowed(_BENCH_HELP))(bench)
 

@@ -13,7 +13,7 @@ from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.fingerprints import FingerprintReader
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import MirrorError
-from heliograph.ledger.entries import RELEASED, ledger_topic
+from heliograph.ledger.entries import ledger_topic
 from heliograph.model import FlowId, Lane, OffsetRange, TopicPartition
 from heliograph.plan.alignment import Pin
 from heliograph.plan.lanes import plan_lanes
@@ -38,6 +38,7 @@ from heliograph.services.mirrormaker import (
 )
 from heliograph.services.observe import with_settings
 from heliograph.services.places import LanePlace, every, find_places
+from heliograph.services.release_heads import is_released
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +184,7 @@ def _lane(
 ) -> LaneLogs | LaneFinding:
     at, to = lane.id.source, lane.target
     place = carried.get(at)
-    if place is not None and not _is_released(place):
+    if place is not None and not is_released(place.record):
         return held(lane.id, to)
     known = (bounds.source_start, bounds.source_end)
     if any(at not in some for some in known) or to not in bounds.target_end:
@@ -284,8 +285,8 @@ def _notes(
         yield f"{trace.garbage_records} records in MirrorMaker 2's topics mean nothing; skipped"
     if flow.read_committed and not reads_committed(flow):
         yield (
-            "MirrorMaker 2 copied records of aborted transactions too, Heliograph does not "
-            "(read.committed)"
+            "with this file MirrorMaker 2 copies records of aborted transactions too, Heliograph "
+            "does not (read.committed)"
         )
 
 
@@ -309,9 +310,5 @@ def unadopted(config: MirrorConfig, flow_id: FlowId) -> tuple[TopicPartition, ..
         lane.id.source
         for lane in lanes
         if lane.id.source in trace.positions
-        and (lane.id.source not in carried or _is_released(carried[lane.id.source]))
+        and (lane.id.source not in carried or is_released(carried[lane.id.source].record))
     )
-
-
-def _is_released(place: LanePlace) -> bool:
-    return place.record.head is not None and place.record.head.state == RELEASED

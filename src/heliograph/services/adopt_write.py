@@ -64,7 +64,7 @@ async def write_adoption(
             )
             return len(wanted)
         await _open(hand, flow, source_cluster_id)
-        for entries in _batches(_entries(each, author) for each in wanted):
+        for entries in _batches(lane_entries(each, author) for each in wanted):
             await hand.store.write(entries)
         await hand.store.catch_up()
         _require_first(hand, wanted, author)
@@ -100,7 +100,7 @@ async def _renew_producer(
     """Every lane must find its place by its head, for the new producer is in no log."""
     for entries in _batches([settled_head(place, place.record.head)] for place in others):
         await hand.store.write(entries)
-    for entries in _batches(_entries(each, author) for each in wanted):
+    for entries in _batches(lane_entries(each, author) for each in wanted):
         await hand.store.write(entries)
     old = hand.store.view.flow
     if old is None:
@@ -110,7 +110,7 @@ async def _renew_producer(
     await hand.store.write([Tombstone(key=FlowKey(producer_id=old.producer_id)), new])
 
 
-def _entries(found: LaneFinding, author: str) -> list[Entry]:
+def lane_entries(found: LaneFinding, author: str) -> list[Entry]:
     """Start, runs and head of a lane; only runs and head where it has started before."""
     if found.next_source_offset is None or found.target_next_offset is None:
         raise InvariantError(f"{found.lane}: adopted without a place to go on at")

@@ -250,4 +250,5 @@ class LedgerDesk:
             source_topic_id=lane.source_topic_id,
             target_topic_id=last.target_topic_id if last is not None else None,
             at_ms=now_ms(),
+            adopted=last is not None and replaces and last.adopted,
         )

@@ -36,7 +36,7 @@ from heliograph.services.mirrormaker import (
     source_alias,
 )
 from heliograph.services.places import LanePlace, every, find_places
-from heliograph.services.release_heads import settled_head
+from heliograph.services.release_heads import is_released, settled_head
 from heliograph.wire.connect_offsets import (
     PositionKey,
     encode_position,
@@ -137,8 +137,7 @@ def _lane(place: LanePlace, trace: Trace, end: int | BrokerError | None) -> Lane
 def _handing(
     place: LanePlace, end: int | BrokerError | None, *, is_stored: bool
 ) -> tuple[Handing, str]:
-    head = place.record.head
-    if head is not None and head.state == RELEASED and is_stored:
+    if is_released(place.record) and is_stored:
         return Handing.DONE, ""
     if not isinstance(end, int):
         return Handing.REFUSED, str(end or "its target partition is gone")

@@ -1,10 +1,27 @@
-"""The head of a lane that is settled: what its next carrier goes by. Driver only; no I/O."""
+"""Heads of lanes that are settled or handed on: what the next carrier goes by. Driver only; no
+I/O."""
 
 from __future__ import annotations
 
 from heliograph.clock import now_ms
-from heliograph.ledger.entries import HeadEntry
+from heliograph.ledger.entries import RELEASED, HeadEntry
+from heliograph.ledger.view import LaneRecord, LedgerView
+from heliograph.model import TopicPartition
 from heliograph.services.places import LanePlace
+
+
+def is_released(record: LaneRecord) -> bool:
+    """Whether MirrorMaker 2 carries the lane since; whoever goes on here would repeat its work."""
+    return record.head is not None and record.head.state == RELEASED
+
+
+def released_lanes(view: LedgerView) -> frozenset[TopicPartition]:
+    """Lanes, by source partition, that must be adopted before they are carried again."""
+    return frozenset(
+        lane
+        for lane in view.lanes
+        if (record := view.lane(lane.topic, lane.partition)) is not None and is_released(record)
+    )
 
 
 def settled_head(

@@ -61,12 +61,14 @@ def test_help_teaches_with_an_example(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "adopt",
         "bench",
         "config",
         "groups",
         "ledger",
         "local up",
         "plan",
+        "release",
         "reset",
         "status",
         "topology",
