@@ -482,10 +482,15 @@ def _settings(cluster: LocalCluster, topic: str) -> dict[str, str]:
 def _commit(cluster: LocalCluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
     wanted = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
     admin = admin_of(cluster)
-    (answer,) = admin.alter_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group, wanted)]
-    ).values()
-    answer.result(30)
+
+    def committed() -> bool:
+        (answer,) = admin.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, wanted)]
+        ).values()
+        return all(place.error is None for place in answer.result(30).topic_partitions)
+
+    # A coordinator that is just being made refuses partition by partition.
+    wait_until(committed, f"offsets of {group}", timeout_s=_SECONDS)
 
 
 def _committed(cluster: LocalCluster, group: str, topic: str) -> dict[int, int]:

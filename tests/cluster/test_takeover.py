@@ -95,15 +95,17 @@ def test_a_mirrormaker_2_killed_twice_is_taken_over_and_gets_everything_back(
     assert run.exit_code == 0, run.last_words
     originals, final = read_all(pair["A"], name), read_all(pair["B"], renamed)
     assert released["written_lanes"] == PARTITIONS
+    lanes = report["flows"][0]["lanes"]
+    assert sum(lane["repeated_records"] for lane in lanes) > 0
+    assert sum(lane["copied_beyond_stored"] for lane in lanes) > 0
     for number in range(PARTITIONS):
-        lane, before = report["flows"][0]["lanes"][number], left_behind[number]
+        lane, before = lanes[number], left_behind[number]
         next_offset = lane["source_next_offset"]
         short = dry["flows"][0]["lanes"][number]
         assert short["source_next_offset"] == next_offset
         assert short["repeats"] == lane["repeats"]
         assert (lane["foreign_records"], lane["missing_records"], lane["doubts"]) == (0, 0, [])
-        assert lane["repeated_records"] == _repeats(before) > 0
-        assert lane["copied_beyond_stored"] > 0
+        assert lane["repeated_records"] == _repeats(before)
         # After adoption: exactly the rest, once, in order.
         rest = [r for r in originals[number] if r.offset >= next_offset]
         assert _contents(final[number][: len(before)]) == _contents(before)

@@ -76,7 +76,8 @@ def _measure(
     end = row.records // row.partitions
     groups = {lag: f"{route.source_alias}-{lag}" for lag in row.lags if lag <= end}
     for lag, group in groups.items():
-        _commit(stage, group, route.topic, dict.fromkeys(range(row.partitions), end - lag))
+        at = dict.fromkeys(range(row.partitions), end - lag)
+        _commit(stage, group, route.topic, at, mirror)
     # What MirrorMaker 2 holds back is written within its flush interval: it gets that time too.
     time.sleep(row.settle_s)
     mirror.ensure_alive()
@@ -125,16 +126,23 @@ def _await_mirrored(
         )
 
 
-def _commit(stage: Stage, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+def _commit(
+    stage: Stage, group: str, topic: str, offsets: Mapping[int, int], mirror: MirrorProcess
+) -> None:
     admin = AdminClient({"bootstrap.servers": stage.source.bootstrap, "log_level": 4})
     wanted = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-    (answer,) = admin.alter_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group, wanted)]
-    ).values()
-    try:
-        answer.result(30)
-    except KafkaException as exc:
-        raise BenchError(f"group {group}: {exc}") from exc
+
+    def committed() -> bool:
+        """A coordinator that is just being made refuses partition by partition."""
+        (answer,) = admin.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, wanted)]
+        ).values()
+        try:
+            return all(place.error is None for place in answer.result(30).topic_partitions)
+        except KafkaException as exc:
+            raise BenchError(f"group {group}: {exc}") from exc
+
+    wait_until(committed, mirror.ensure_alive, f"offsets of group {group}")
 
 
 def _checkpoints(stage: Stage, route: Route) -> dict[tuple[str, str, int], int]:

@@ -49,7 +49,7 @@ Ctrl-C or SIGTERM drains: what was fetched is appended and settled, then the mir
 one ends it at once. Either way nothing is lost and nothing repeated: the next run goes on exactly
 there. A second driver of the same flows stands by and takes over when the first is gone.
 
-Ends with 3 when a lane is stalled at the end.
+Ends with 3 when a lane is stalled at the end, or waits for `heliograph adopt`.
 
 Examples:
 
@@ -161,7 +161,7 @@ def mirror(
             loops.stop()
             slots.stop()
             stop_session(session)
-    return _verdict(progress)
+    return _verdict(progress, steered.unadopted)
 
 
 @contextmanager
@@ -227,14 +227,14 @@ def _follow(
         time.sleep(_TICK_S)
 
 
-def _verdict(progress: Mapping[LaneId, LaneProgress]) -> int:
+def _verdict(progress: Mapping[LaneId, LaneProgress], unadopted: int) -> int:
     stalled = [at for at in progress.values() if isinstance(at.state, Stalled)]
     for at in stalled:
         if isinstance(at.state, Stalled):
             log.error("%s: stalled: %s: %s", at.lane, at.state.reason, at.state.detail)
     records = sum(at.records for at in progress.values())
     log.info("%d lanes, %d records mirrored by this run", len(progress), records)
-    return EXIT_STALLED if stalled else 0
+    return EXIT_STALLED if stalled or unadopted else 0
 
 
 class StopSignals:

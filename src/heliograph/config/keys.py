@@ -190,6 +190,7 @@ FLOW_KEYS: Final = (
     # Heliograph's own.
     _key("offsets", "offsets", choice(Offsets)),
     _key("on.existing", "on_existing", choice(OnExisting)),
+    _key("on.unadopted", "on_unadopted", choice(("refuse", "append"))),
     _key("on.retention.overrun", "on_retention_overrun", choice(("stall", "skip"))),
     _key("on.topic.recreated", "on_topic_recreated", choice(("stall", "restart"))),
     _key("on.topic.deleted", "on_topic_deleted", choice(("keep", "delete"))),
@@ -202,6 +203,7 @@ OWN_FLOW_KEYS: Final = frozenset(
     {
         "offsets",
         "on.existing",
+        "on.unadopted",
         "on.retention.overrun",
         "on.topic.recreated",
         "on.topic.deleted",

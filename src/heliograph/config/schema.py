@@ -120,6 +120,8 @@ class FlowConfig(Section):
     """Whether new target partitions are seeded to have the source's own offsets."""
     on_existing: OnExisting = OnExisting.APPEND
     """What a new lane does with a target partition that already holds records."""
+    on_unadopted: Literal["refuse", "append"] = "refuse"
+    """What a new lane does with a partition that MirrorMaker 2 has mirrored and nobody adopted."""
     on_retention_overrun: Literal["stall", "skip"] = "stall"
     """What a lane does when the source deleted records before they were mirrored."""
     on_topic_recreated: Literal["stall", "restart"] = "stall"

@@ -288,27 +288,3 @@ def _notes(
             "with this file MirrorMaker 2 copies records of aborted transactions too, Heliograph "
             "does not (read.committed)"
         )
-
-
-def unadopted(config: MirrorConfig, flow_id: FlowId) -> tuple[TopicPartition, ...]:
-    """Partitions with a position of MirrorMaker 2 that the ledger does not carry on.
-
-    For whoever is about to run the flow: these would be copied from their first record again.
-    Raises `MirrorError`.
-    """
-    flow = config.flow(flow_id)
-    target = ClusterAdmin(config.target_of(flow_id)).describe()
-    trace = read_trace(config, flow_id)
-    if not trace.positions:
-        return ()
-    source = ClusterAdmin(config.source_of(flow_id)).describe()
-    lanes = plan_lanes(flow, select_topics(flow, source.topics), source, target)
-    carried: Mapping[TopicPartition, LanePlace] = {}
-    if ledger_topic(flow_id.source) in target.topics:
-        carried = asyncio.run(_carried(config, flow, must_be_unled=False))
-    return tuple(
-        lane.id.source
-        for lane in lanes
-        if lane.id.source in trace.positions
-        and (lane.id.source not in carried or is_released(carried[lane.id.source].record))
-    )

@@ -78,10 +78,30 @@ async def running_workers(config: MirrorConfig, flow: FlowId) -> tuple[str, ...]
 def read_trace(config: MirrorConfig, flow_id: FlowId) -> Trace:
     """Positions and offset syncs as they are now; raises `BrokerError`."""
     flow, target = config.flow(flow_id), config.target_of(flow_id)
-    topic = offsets_topic(flow, target)
+    connector, positions, garbage = _read_positions(flow, target)
+    pins, more_garbage = _read_pins(config, flow)
+    return Trace(
+        connector=connector,
+        positions=positions,
+        pins=pins,
+        offsets_topic=offsets_topic(flow, target),
+        garbage_records=garbage + more_garbage,
+    )
+
+
+def stored_positions(flow: FlowConfig, target: ClusterConfig) -> Mapping[TopicPartition, int]:
+    """The last source offsets MirrorMaker 2 stored as mirrored; raises `BrokerError`."""
+    _, positions, _ = _read_positions(flow, target)
+    return positions
+
+
+def _read_positions(
+    flow: FlowConfig, target: ClusterConfig
+) -> tuple[str, Mapping[TopicPartition, int], int]:
+    """The connector they belong to, the positions, and how many records mean nothing."""
     by_connector: dict[str, dict[TopicPartition, int]] = {}
     garbage = 0
-    for record in read_records(target, topic, timeout_s=_READ_S_MAX):
+    for record in read_records(target, offsets_topic(flow, target), timeout_s=_READ_S_MAX):
         try:
             key = decode_position_key(record.key)
             last_offset = decode_position(record.value)
@@ -92,14 +112,7 @@ def read_trace(config: MirrorConfig, flow_id: FlowId) -> Trace:
         if key.cluster == source_alias(flow):
             _note(by_connector.setdefault(key.connector, {}), key, last_offset)
     connector = _connector(flow, by_connector)
-    pins, more_garbage = _read_pins(config, flow)
-    return Trace(
-        connector=connector,
-        positions=by_connector.get(connector, {}),
-        pins=pins,
-        offsets_topic=topic,
-        garbage_records=garbage + more_garbage,
-    )
+    return connector, by_connector.get(connector, {}), garbage
 
 
 def _is_of_connect(key: bytes | None) -> bool:

@@ -41,6 +41,7 @@ from heliograph.services.deletions import Absences, delete_mirrored, find_delete
 from heliograph.services.desk import LedgerDesk
 from heliograph.services.observe import observe, with_settings
 from heliograph.services.prepare import prepare_target
+from heliograph.services.unadopted import Adoption
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +59,13 @@ class SlotsLike(Protocol):
 @dataclass(slots=True)
 class _FlowState:
     config: FlowConfig
+    adoption: Adoption
     lanes: tuple[Lane, ...] = ()
     ready: bool = False
     """Whether its lanes were planned at least once."""
     problem: str = ""
+    unadopted: int = 0
+    """Partitions that wait for `heliograph adopt`."""
     due_s: float = 0.0
     notes: set[str] = field(default_factory=set)
     absences: Absences = field(default_factory=Absences)
@@ -94,7 +98,10 @@ class Mirror:
             ):
                 if alias not in self._admins:
                     self._admins[alias] = clients.admin(cluster)
-        self._flows = {flow.id: _FlowState(flow) for flow in config.flows}
+        self._flows = {
+            flow.id: _FlowState(flow, Adoption(flow, clients.target(flow.id)))
+            for flow in config.flows
+        }
         self._decided: set[tuple[LaneId, int, TopicId | None, OffsetRange | None]] = set()
 
     @property
@@ -105,6 +112,11 @@ class Mirror:
     def problems(self) -> Mapping[FlowId, str]:
         """Why a flow could not be planned; empty when all were."""
         return {flow: state.problem for flow, state in self._flows.items() if state.problem}
+
+    @property
+    def unadopted(self) -> int:
+        """Partitions that are not carried because MirrorMaker 2 has mirrored them."""
+        return sum(state.unadopted for state in self._flows.values())
 
     @property
     def ready(self) -> bool:
@@ -196,9 +208,18 @@ class Mirror:
         hidden = self._hidden_topics(state, source_admin, selection, source)
         # Their lanes stay and show what is missing; without them nobody would see that they stand.
         kept = [lane for lane in state.lanes if lane.id.source.topic in hidden]
-        state.lanes = (*plan_lanes(config, selection, source, target), *kept)
+        planned = plan_lanes(config, selection, source, target)
+        waiting = state.adoption.waiting(planned, target, self._desk)
+        state.lanes = (*(lane for lane in planned if lane.id not in waiting), *kept)
         self._look_for_deleted(state, source, target)
         state.ready, state.problem = True, ""
+        state.unadopted = len(waiting)
+        if waiting:
+            state.problem = (
+                f"{len(waiting)} partitions were mirrored by MirrorMaker 2 and wait for "
+                "`heliograph adopt` (on.unadopted = append copies them again from the start)"
+            )
+            self._say(state, f"{config.id}: {state.problem}", Weight.PROBLEM)
         interval_s = config.refresh_interval_s if config.refresh_enabled else float("inf")
         # A topic that is not ready is tried again soon, not at the next refresh.
         state.due_s = monotonic_s() + (self.RETRY_S if prepared.problems else interval_s)
