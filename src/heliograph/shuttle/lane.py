@@ -189,6 +189,10 @@ class CarriedLane:
 
     def take(self, layout: Layout, ticket: int) -> int:
         """Accept what was laid out; returns the bytes it keeps waiting."""
+        if self.outgoing:
+            # It cannot leave before those in front of it. Were the last one free to go while the
+            # first still waits, the lane would seem to wait for nothing and be told of nothing.
+            ticket = max(ticket, self.outgoing[-1].ticket)
         taken_bytes = 0
         for batch in layout.batches:
             batch.ticket = ticket
