@@ -118,13 +118,15 @@ def test_writers_killed_while_others_go_on_leave_every_record_once(
     with open_scene(pair, topic("mixed"), tmp_path) as scene:
         scene.write(30)
 
+        codes = []
         for step, after in (("batch sent, not answered", 6), ("ledger write on its way", 6)):
             dying, other = scene.start(step, after=after), scene.start(fetch_bytes=5000)
             scene.write(10)
-            other.wait(CHILD_S_MAX)
+            codes.append(other.wait(CHILD_S_MAX))
             dying.wait(CHILD_S_MAX)
         scene.carry()
 
+        assert codes == [0, 0]
         assert scene.assert_exact() > 0
 
 

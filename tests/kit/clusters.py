@@ -17,13 +17,18 @@ TopicNames = Callable[[str], str]
 
 # Tests start brokers more often than they load them; half of a start is compiling otherwise.
 _FAST_START = ("-XX:TieredStopAtLevel=1",)
+_SESSION_HEAP_MB = 1_024
+"""A session leaves hundreds of topics and groups behind on one broker."""
 _topic_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LocalCluster]]:
     """Clusters A and B, one broker each, shared: use names from `topic`, do not kill brokers."""
-    specs = [ClusterSpec(alias=alias, jvm_options=_FAST_START) for alias in ("A", "B")]
+    specs = [
+        ClusterSpec(alias=alias, heap_mb=_SESSION_HEAP_MB, jvm_options=_FAST_START)
+        for alias in ("A", "B")
+    ]
     with local_clusters(specs, root=tmp_path_factory.mktemp("pair")) as clusters:
         yield clusters
 
