@@ -43,6 +43,9 @@ Settings = Mapping[str, str]
 
 RECORDS_ONLY: Final[Settings] = {
     "emit.heartbeats.enabled": "false",
+    # Other tests leave heartbeats on the shared clusters. Mirrored both ways between aliases that
+    # are one cluster they would multiply: no name ever repeats.
+    "heartbeats.replication.enabled": "false",
     "emit.checkpoints.enabled": "false",
     "emit.offset-syncs.enabled": "false",
     "sync.topic.configs.enabled": "false",
