@@ -27,7 +27,7 @@ from tests.kit.records import Rec, end_offsets, numbered, produce, read_all
 from tests.kit.topics import wait_until
 
 PARTITIONS = 2
-_START_S_MAX = 60.0
+_START_S_MAX = 120.0
 
 
 class Load:

@@ -178,7 +178,11 @@ def test_an_executor_killed_during_a_copy_costs_no_record_and_repeats_none(
     with mirror_runs() as runs:
         stage = open_stage(clusters, runs, tmp_path, seed, (1, 1))
         stage.file.write_text(
-            stage.file.read_text(encoding="utf-8").replace("slots = 1", "slots = 2"),
+            stage.file.read_text(encoding="utf-8").replace(
+                # A whole core each, so that the two are never on one executor.
+                "slots = 1",
+                "slots = 2\nslots.cpus = 1",
+            ),
             encoding="utf-8",
         )
 

@@ -57,6 +57,8 @@ def mm2_properties(
         "config.storage.replication.factor": "1",
         "status.storage.replication.factor": "1",
         "emit.heartbeats.enabled": "false",
+        # Other tests leave heartbeats behind, which would be lanes that no test counts.
+        "heartbeats.replication.enabled": "false",
         "emit.checkpoints.enabled": "false",
         "sync.topic.configs.enabled": "false",
         "sync.topic.acls.enabled": "false",
