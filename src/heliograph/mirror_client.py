@@ -37,6 +37,7 @@ from heliograph.plan.naming import (
     IdentityReplicationPolicy,
     NamingPolicy,
     naming_policy,
+    source_alias,
 )
 from heliograph.plan.upstream import UNREACHABLE
 from heliograph.wire.mirror_records import decode_checkpoint, decode_heartbeat
@@ -388,8 +389,4 @@ def _naming_into(
             str(alias), (f"the flows {names} name topics differently; say which source is meant",)
         )
     only = flows[0] if len(flows) == 1 else None
-    return flows[0].policy, None if only is None else _alias_in_names(only)
-
-
-def _alias_in_names(flow: FlowConfig) -> ClusterAlias:
-    return ClusterAlias(flow.connector.source_alias or flow.id.source)
+    return flows[0].policy, None if only is None else source_alias(only)

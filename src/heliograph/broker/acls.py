@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclBinding as ClientBinding
-from confluent_kafka.admin import AclBindingFilter, AdminClient, ResourceType
+from confluent_kafka.admin import AclBindingFilter, ResourceType
 from confluent_kafka.admin import AclOperation as ClientOperation
 from confluent_kafka.admin import AclPermissionType as ClientPermission
 from confluent_kafka.admin import ResourcePatternType as ClientPattern
@@ -28,15 +28,15 @@ from kio.schema.errors import ErrorCode
 
 from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.broker.admin import TIMEOUT_S_DEFAULT, Change, Outcome
+from heliograph.broker.admin_client import admin_client
 from heliograph.broker.admin_errors import ErrorLog, is_one_of
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, broker_error
-from heliograph.config.clients import aiokafka_settings, confluent_settings
+from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import AuthorizerOff, BrokerError, BrokerUnreachable
 
 _ANSWER_GRACE_S: Final = 5.0
-_LOG_LEVEL_CRITICAL: Final = 2
 _ACLS_PER_REQUEST_MAX: Final = 500
 _OFF: Final = (KafkaError.SECURITY_DISABLED,)
 _PATTERNS: Final = {int(ClientPattern[each.name].value): each for each in AclPattern}
@@ -62,16 +62,7 @@ class AclAdmin:
         self._config = cluster
         self._timeout_s = timeout_s
         self._errors = ErrorLog(alias=cluster.alias)
-        # librdkafka would write to stderr what `error_cb` hands over anyway.
-        settings = {
-            **confluent_settings(cluster, "admin"),
-            "log_level": _LOG_LEVEL_CRITICAL,
-            "error_cb": self._errors.note,
-        }
-        try:
-            self._client = AdminClient(settings)
-        except KafkaException as exc:
-            raise self._errors.translated(exc, "client settings") from exc
+        self._client = admin_client(cluster, self._errors)
 
     def topic_acls(self) -> frozenset[AclBinding]:
         """Every ACL of topics, literal and prefixed; blocks, and needs a thread without a loop."""

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -27,9 +26,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from heliograph.broker.admin_client import admin_client
 from heliograph.broker.admin_errors import ErrorLog, is_one_of
 from heliograph.clock import monotonic_s
-from heliograph.config.clients import confluent_settings
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised
 from heliograph.model import TopicId, TopicName, TopicPartition
@@ -50,7 +49,6 @@ _TOPICS_PER_REQUEST_MAX: Final = 1_000
 _CONFIGS_PER_REQUEST_MAX: Final = 250
 _PARTITIONS_PER_REQUEST_MAX: Final = 2_000
 """Controllers refuse a request that would write more than 10,000 records to their log at once."""
-_LOG_LEVEL_CRITICAL: Final = 2
 _FIRST_TRY_S: Final = 1.0
 _REACH_S_MAX: Final = 10.0
 """A cluster that does not answer at all keeps the flows of the others waiting no longer than this,
@@ -96,16 +94,7 @@ class ClusterAdmin:
         self.alias: Final = cluster.alias
         self._timeout_s = timeout_s
         self._errors = ErrorLog(alias=cluster.alias)
-        # librdkafka would write to stderr what `error_cb` hands over anyway.
-        settings = {
-            **confluent_settings(cluster, "admin"),
-            "log_level": _LOG_LEVEL_CRITICAL,
-            "error_cb": self._errors.note,
-        }
-        try:
-            self._client = AdminClient(settings)
-        except KafkaException as exc:
-            raise self._errors.translated(exc, "client settings") from exc
+        self._client = admin_client(cluster, self._errors)
 
     def describe(self) -> ClusterView:
         """Every topic, internal ones too; brokers hide those we may not describe."""

@@ -20,12 +20,11 @@ from confluent_kafka import (
     KafkaException,
 )
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 
 from heliograph.broker.admin import TIMEOUT_S_DEFAULT
+from heliograph.broker.admin_client import admin_client
 from heliograph.broker.admin_errors import ErrorLog, is_one_of
 from heliograph.clock import monotonic_s
-from heliograph.config.clients import confluent_settings
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, GroupActive, MirrorError
 from heliograph.model import TopicName, TopicPartition
@@ -36,7 +35,6 @@ __all__ = ["CommitOutcome", "GroupAdmin", "GroupOffset", "GroupState", "GroupVie
 GROUPS_AT_ONCE_MAX: Final = 32
 _DESCRIBED_AT_ONCE_MAX: Final = 500
 _ANSWER_GRACE_S: Final = 5.0
-_LOG_LEVEL_CRITICAL: Final = 2
 _PAUSE_S: Final = 0.1
 
 _STATES: Final = {
@@ -80,16 +78,7 @@ class GroupAdmin:
         self.alias: Final = cluster.alias
         self._timeout_s = timeout_s
         self._errors = ErrorLog(alias=cluster.alias)
-        # librdkafka would write to stderr what `error_cb` hands over anyway.
-        settings = {
-            **confluent_settings(cluster, "admin"),
-            "log_level": _LOG_LEVEL_CRITICAL,
-            "error_cb": self._errors.note,
-        }
-        try:
-            self._client = AdminClient(settings)
-        except KafkaException as exc:
-            raise self._errors.translated(exc, "client settings") from exc
+        self._client = admin_client(cluster, self._errors)
 
     def list_groups(self) -> Mapping[str, GroupView]:
         """Every consumer group the brokers show; they hide those we may not describe.

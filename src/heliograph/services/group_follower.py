@@ -19,7 +19,7 @@ from heliograph.broker.records import read_records
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised, WireError
-from heliograph.model import ClusterAlias, TopicName, TopicPartition
+from heliograph.model import TopicName, TopicPartition
 from heliograph.plan.checkpoints import (
     CheckpointKey,
     GroupPlace,
@@ -30,7 +30,7 @@ from heliograph.plan.checkpoints import (
 from heliograph.plan.filters import group_filter, topic_filter
 from heliograph.plan.group_offsets import Placed
 from heliograph.plan.groups import GroupOffset
-from heliograph.plan.naming import naming_policy
+from heliograph.plan.naming import naming_policy, source_alias
 from heliograph.services.clients import Clients
 from heliograph.services.flow_map import FlowMap
 from heliograph.wire.mirror_records import Checkpoint, decode_checkpoint
@@ -66,9 +66,7 @@ class GroupFollower:
         self.clients: Final = clients
         self.source: Final[ClusterConfig] = clients.source(flow.id)
         self.target: Final[ClusterConfig] = clients.target(flow.id)
-        self.checkpoints_topic: Final = naming_policy(flow).checkpoints_topic(
-            ClusterAlias(flow.connector.source_alias or flow.id.source)
-        )
+        self.checkpoints_topic: Final = naming_policy(flow).checkpoints_topic(source_alias(flow))
         self._flow_map = flow_map
         self._group_filter, self._topic_filter = group_filter(flow), topic_filter(flow)
         self._looking = threading.Lock()

@@ -13,7 +13,7 @@ from heliograph.broker.records import Record
 from heliograph.clock import now_ms
 from heliograph.config.schema import FlowConfig
 from heliograph.model import FlowId
-from heliograph.plan.naming import HEARTBEATS
+from heliograph.plan.naming import HEARTBEATS, source_alias, target_alias
 from heliograph.services.clients import Clients
 from heliograph.services.internal_topics import InternalTopic
 from heliograph.wire.mirror_records import Heartbeat, encode_heartbeat
@@ -30,8 +30,8 @@ class HeartbeatsLoop:
     def __init__(self, flow: FlowConfig, clients: Clients) -> None:
         self.flow: Final[FlowId] = flow.id
         self.interval_s: Final[float] = flow.heartbeats.interval_s
-        self._source = flow.connector.source_alias or flow.id.source
-        self._target = flow.connector.target_alias or flow.id.target
+        self._source = source_alias(flow)
+        self._target = target_alias(flow)
         self._topic = InternalTopic(
             clients,
             clients.target(flow.id),

@@ -10,9 +10,9 @@ from heliograph.broker.connect_group import connect_members
 from heliograph.broker.records import read_records
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import WireError
-from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
+from heliograph.model import FlowId, TopicName, TopicPartition
 from heliograph.plan.alignment import Pin
-from heliograph.plan.naming import naming_policy, target_alias
+from heliograph.plan.naming import naming_policy, source_alias, target_alias
 from heliograph.wire.connect_offsets import (
     SOURCE_CONNECTOR,
     PositionKey,
@@ -55,11 +55,6 @@ def reads_committed(flow: FlowConfig) -> bool:
     """Whether MirrorMaker 2 leaves out aborted transactions with this file; by default it does
     not."""
     return flow.clients.source_consumer.get("isolation.level") == _READ_COMMITTED
-
-
-def source_alias(flow: FlowConfig) -> ClusterAlias:
-    """What the source is called in MirrorMaker 2's records."""
-    return ClusterAlias(flow.connector.source_alias or flow.id.source)
 
 
 def offset_syncs_topic(flow: FlowConfig) -> TopicName:

@@ -11,12 +11,12 @@ from typing import Final
 from heliograph.broker.records import Record
 from heliograph.clock import monotonic_s
 from heliograph.config.schema import FlowConfig
-from heliograph.model import ClusterAlias, FlowId
-from heliograph.plan.naming import naming_policy
+from heliograph.model import FlowId
 from heliograph.plan.offset_syncs import SyncQueue
 from heliograph.services.clients import Clients
 from heliograph.services.flow_map import FlowMap
 from heliograph.services.internal_topics import InternalTopic
+from heliograph.services.mirrormaker import offset_syncs_topic
 from heliograph.wire.mirror_records import encode_offset_sync
 
 INTERVAL_S: Final = 1.0
@@ -73,13 +73,9 @@ class OffsetSyncsLoop:
 
 
 def _topic(flow: FlowConfig, clients: Clients) -> InternalTopic:
-    """On one side of the flow, named for the other."""
-    source = flow.connector.source_alias or flow.id.source
-    target = flow.connector.target_alias or flow.id.target
-    other = ClusterAlias(target if flow.offset_syncs.location == "source" else source)
     return InternalTopic(
         clients,
         clients.offset_syncs(flow.id),
-        naming_policy(flow).offset_syncs_topic(other),
+        offset_syncs_topic(flow),
         replication_factor=flow.offset_syncs.replication_factor,
     )

@@ -18,6 +18,7 @@ from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, MirrorError
 from heliograph.ledger.entries import RELEASED, ledger_topic
 from heliograph.model import FlowId, LaneId, TopicName, TopicPartition
+from heliograph.plan.naming import source_alias
 from heliograph.services.clients import Clients
 from heliograph.services.internal_topics import InternalTopic
 from heliograph.services.ledger_hand import (
@@ -33,7 +34,6 @@ from heliograph.services.mirrormaker import (
     read_trace,
     reads_committed,
     running_workers,
-    source_alias,
 )
 from heliograph.services.places import LanePlace, every, find_places
 from heliograph.services.release_heads import is_released, settled_head
