@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from heliograph.ledger.entries import (
     HeadEntry,
     LeaseEntry,
     LossEntry,
+    MemoEntry,
     RunsEntry,
     StartEntry,
 )
@@ -273,6 +275,18 @@ ACL_ENTRIES = st.builds(
     ),
     at_ms=INT64,
 )
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-OFFSET_MAX, OFFSET_MAX) | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+MEMO_ENTRIES = st.builds(
+    MemoEntry,
+    subject=st.text(min_size=1, max_size=60),
+    text=st.dictionaries(st.text(max_size=9), JSON_VALUES, max_size=4).map(json.dumps),
+)
 ENTRIES = (
     FLOW_ENTRIES
     | LEASE_ENTRIES
@@ -281,6 +295,7 @@ ENTRIES = (
     | RUNS_ENTRIES
     | LOSS_ENTRIES
     | ACL_ENTRIES
+    | MEMO_ENTRIES
 )
 
 

@@ -19,6 +19,8 @@ from heliograph.ledger.entries import (
     FlowEntry,
     LeaseEntry,
     LossEntry,
+    MemoEntry,
+    MemoKey,
     RunsEntry,
     StartEntry,
 )
@@ -42,6 +44,13 @@ class Revoke:
     """Write a tombstone for one ACL."""
 
     binding: AclBinding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsay:
+    """Write a tombstone for one memo."""
+
+    subject: str
 
 
 TOPIC = TopicName("orders")
@@ -102,6 +111,10 @@ BINDINGS = st.builds(
     permission=st.just(AclPermission.ALLOW),
 )
 SMALL_ACLS = st.builds(AclEntry, binding=BINDINGS, at_ms=st.just(0))
+SUBJECTS = st.sampled_from(["fence", "failover", "failover/1/check"])
+SMALL_MEMOS = st.builds(
+    MemoEntry, subject=SUBJECTS, text=st.integers(0, 3).map(lambda n: f'{{"v":{n}}}')
+)
 STEPS = (
     SMALL_STARTS
     | SMALL_RUNS
@@ -110,6 +123,8 @@ STEPS = (
     | SMALL_LOSSES
     | SMALL_ACLS
     | st.builds(Revoke, binding=BINDINGS)
+    | SMALL_MEMOS
+    | st.builds(Unsay, subject=SUBJECTS)
     | st.builds(Forget)
 )
 Log = list[tuple[bytes, bytes | None]]
@@ -118,7 +133,7 @@ Log = list[tuple[bytes, bytes | None]]
 @settings(UNHURRIED, max_examples=150)
 @given(steps=st.lists(STEPS, max_size=25), random=st.randoms(use_true_random=False))
 def test_what_compaction_leaves_of_a_log_replays_to_the_same_view(
-    steps: list[Entry | Forget | Revoke], random: Random
+    steps: list[Entry | Forget | Revoke | Unsay], random: Random
 ) -> None:
     log: Log = []
     view = LedgerView()
@@ -128,6 +143,8 @@ def test_what_compaction_leaves_of_a_log_replays_to_the_same_view(
             records: Log = [(encode_key(key), None) for key in keys]
         elif isinstance(step, Revoke):
             records = [(encode_key(AclKey(binding=step.binding)), None)]
+        elif isinstance(step, Unsay):
+            records = [(encode_key(MemoKey(subject=step.subject)), None)]
         else:
             records = [encode(step)]
         for key, value in records:
@@ -162,8 +179,10 @@ def replayed(log: Log) -> LedgerView:
 def seen(view: LedgerView) -> tuple[object, ...]:
     lane = view.lane(TOPIC, 0)
     if lane is None:
-        return (view.flow, view.acls, None)
-    return (view.flow, view.acls, lane.starts, list(lane.runs), lane.losses, lane.head)
+        return (view.flow, view.acls, dict(view.memos), None)
+    runs = list(lane.runs)
+    memos = dict(view.memos)
+    return (view.flow, view.acls, memos, lane.starts, runs, lane.losses, lane.head)
 
 
 Layout = tuple[int, ...]

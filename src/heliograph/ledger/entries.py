@@ -12,6 +12,7 @@
                                           JSON    where a lane starts by decision; the first counts
     acl|<pattern>|<name>|<principal>|<host>|<operation>|<permission>
                                           JSON    an ACL that the flow created on the target
+    memo|<subject>                        JSON    what a command notes for whoever comes after it
 
 The topic's name carries the source and its cluster is the target, so keys name neither. Topics
 are named as on the source. `docs/reference/ledger.md` has the bytes; a test holds it to the code.
@@ -196,7 +197,21 @@ class AclEntry:
     at_ms: int
 
 
-Entry = FlowEntry | LeaseEntry | HeadEntry | RunsEntry | LossEntry | StartEntry | AclEntry
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoEntry:
+    """What a failover, failback, drill or audit notes for whoever goes on with it.
+
+    The ledger does not look inside: the module that owns the subject reads and writes the text.
+    """
+
+    subject: str
+    text: str
+    """JSON, an object."""
+
+
+Entry = (
+    FlowEntry | LeaseEntry | HeadEntry | RunsEntry | LossEntry | StartEntry | AclEntry | MemoEntry
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +259,12 @@ class AclKey:
     binding: AclBinding
 
 
-EntryKey = FlowKey | LeaseKey | HeadKey | RunsKey | LossKey | StartKey | AclKey
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoKey:
+    subject: str
+
+
+EntryKey = FlowKey | LeaseKey | HeadKey | RunsKey | LossKey | StartKey | AclKey | MemoKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,5 +331,7 @@ def key_of(entry: Entry) -> EntryKey:
             return entry.key
         case AclEntry():
             return AclKey(binding=entry.binding)
+        case MemoEntry():
+            return MemoKey(subject=entry.subject)
         case _:
             assert_never(entry)

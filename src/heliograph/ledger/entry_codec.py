@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from enum import StrEnum
 from typing import Final, TypeVar, assert_never
@@ -22,6 +23,8 @@ from heliograph.ledger.entries import (
     LeaseKey,
     LossEntry,
     LossKey,
+    MemoEntry,
+    MemoKey,
     RunsEntry,
     RunsKey,
     StartEntry,
@@ -35,6 +38,8 @@ from heliograph.model import ClusterAlias, FlowId, OffsetRange, StallReason, Top
 
 PARTITION_MAX: Final = 2**31 - 1
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
+MEMO_BYTES_MAX: Final = 512 * 1024
+"""Half of a broker's default record limit."""
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _AUTHOR: Final = re.compile(r"[0-9a-f]{32}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
@@ -88,6 +93,8 @@ def encode(entry: Entry) -> tuple[bytes, bytes]:
             value = _start_value(entry)
         case AclEntry():
             value = to_json({"at_ms": entry.at_ms})
+        case MemoEntry():
+            value = entry.text.encode()
         case _:
             assert_never(entry)
     try:
@@ -119,6 +126,8 @@ def decode(key: bytes, value: bytes | None) -> Entry | None:
         case AclKey():
             at_ms = Fields(value, _ACL_FIELDS).number("at_ms")
             return AclEntry(binding=parsed.binding, at_ms=at_ms)
+        case MemoKey():
+            return MemoEntry(subject=parsed.subject, text=_memo_text(value))
         case _:
             assert_never(parsed)
 
@@ -150,6 +159,8 @@ def encode_key(key: EntryKey) -> bytes:
             parts = ("start", key.topic, key.partition, key.position, key.author)
         case AclKey():
             parts = ("acl", *_acl_parts(key.binding))
+        case MemoKey():
+            parts = ("memo", quote(key.subject, safe=_TEXT_AS_IT_IS))
         case _:
             assert_never(key)
     encoded = "|".join(str(part) for part in parts).encode()
@@ -204,6 +215,8 @@ def decode_key(key: bytes) -> EntryKey:
                     permission=_one_of(AclPermission, permission),
                 )
             )
+        case ["memo", subject]:
+            return MemoKey(subject=_text(subject))
     raise WireError(f"ledger key of no known kind: {key[:80]!r}")
 
 
@@ -387,3 +400,16 @@ def _decode_start(key: StartKey, value: bytes) -> StartEntry:
         at_ms=fields.number("at_ms"),
         adopted=fields.flag("adopted"),
     )
+
+
+def _memo_text(value: bytes) -> str:
+    if len(value) > MEMO_BYTES_MAX:
+        raise WireError(f"ledger memo of {len(value)} bytes, more than {MEMO_BYTES_MAX}")
+    try:
+        text = value.decode("utf-8")
+        parsed = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise WireError("ledger memo is not JSON") from exc
+    if not isinstance(parsed, dict):
+        raise WireError("ledger memo is not a JSON object")
+    return text

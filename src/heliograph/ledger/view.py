@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -19,6 +20,8 @@ from heliograph.ledger.entries import (
     LeaseKey,
     LossEntry,
     LossKey,
+    MemoEntry,
+    MemoKey,
     RunsEntry,
     RunsKey,
     StartEntry,
@@ -55,6 +58,7 @@ class LedgerView:
         self._holder: LeaseEntry | None = None
         self._lanes: dict[TopicPartition, _LaneFold] = {}
         self._acls: dict[AclKey, AclEntry] = {}
+        self._memos: dict[str, str] = {}
 
     @property
     def flow(self) -> FlowEntry | None:
@@ -79,6 +83,11 @@ class LedgerView:
     def acls(self) -> frozenset[AclBinding]:
         """What the flow created on the target and did not take back."""
         return frozenset(key.binding for key in self._acls)
+
+    @property
+    def memos(self) -> Mapping[str, str]:
+        """By subject; whoever owns a subject reads its text."""
+        return self._memos
 
     @property
     def lanes(self) -> tuple[TopicPartition, ...]:
@@ -140,6 +149,8 @@ class LedgerView:
                 self._fold_of(entry).add_start(entry)
             case AclEntry():
                 self._acls[AclKey(binding=entry.binding)] = entry
+            case MemoEntry():
+                self._memos[entry.subject] = entry.text
             case _:
                 assert_never(entry)
 
@@ -154,6 +165,9 @@ class LedgerView:
             return
         if isinstance(key, AclKey):
             self._acls.pop(key, None)
+            return
+        if isinstance(key, MemoKey):
+            self._memos.pop(key.subject, None)
             return
         lane = TopicPartition(topic=key.topic, partition=key.partition)
         fold = self._lanes.get(lane)

@@ -19,13 +19,14 @@ from heliograph.ledger.entries import (
     HeadEntry,
     LeaseEntry,
     LossEntry,
+    MemoEntry,
     RunsEntry,
     StartEntry,
     ledger_topic,
     new_author,
     runs_entries,
 )
-from heliograph.ledger.entry_codec import decode, encode
+from heliograph.ledger.entry_codec import MEMO_BYTES_MAX, decode, encode
 from heliograph.ledger.runs import OFFSET_MAX, Run
 from heliograph.model import (
     ClusterAlias,
@@ -109,6 +110,9 @@ ACL = AclEntry(
     ),
     at_ms=1_767_225_600_000,
 )
+MEMO = MemoEntry(
+    subject="failover/3f2a9c41d07b/stop producers", text='{"v":1,"name":"stop producers"}'
+)
 EXAMPLES: dict[str, Entry] = {
     "flow": FLOW,
     "lease": LEASE,
@@ -117,6 +121,7 @@ EXAMPLES: dict[str, Entry] = {
     "run": RUNS,
     "loss": LOSS,
     "acl": ACL,
+    "memo": MEMO,
 }
 
 
@@ -140,6 +145,7 @@ def test_the_reference_names_the_topic_and_the_largest_entry() -> None:
 
     assert f"`{ledger_topic(ClusterAlias('<source>'))}`" in text
     assert f"{RUNS_PER_ENTRY_MAX:,} runs" in text
+    assert f"{MEMO_BYTES_MAX:,} bytes" in text
 
 
 def documented_bytes(kind: str) -> tuple[bytes, bytes]:
@@ -210,6 +216,11 @@ def test_a_null_value_is_a_tombstone(entry: Entry) -> None:
         b"acl|LITERAL|A.orders|User:%C3|*|READ|ALLOW",
         b"acl|LITERAL|A.orders|User:%|*|READ|ALLOW",
         b"acl|LITERAL|" + b"x" * 32_768 + b"|User:jo|*|READ|ALLOW",
+        b"memo",
+        b"memo|",
+        b"memo|a|b",
+        b"memo|stop producers",
+        b"memo|" + b"x" * 32_768,
         b"\xff\xfe",
     ],
 )
@@ -333,6 +344,10 @@ def test_a_run_for_each_transaction_of_a_topic_takes_three_bytes() -> None:
         replace(ACL, at_ms=-1),
         replace(ACL, binding=replace(ACL.binding, principal="")),
         replace(ACL, binding=replace(ACL.binding, name="x" * 32_768)),
+        replace(MEMO, subject=""),
+        replace(MEMO, text=""),
+        replace(MEMO, text="[]"),
+        replace(MEMO, text='{"v":' + "1" * MEMO_BYTES_MAX + "}"),
     ],
     ids=lambda entry: type(entry).__name__,
 )
@@ -352,6 +367,18 @@ def test_principals_may_hold_anything_a_broker_takes(principal: str) -> None:
     assert key.isascii()
     assert key.count(b"|") == 6
     assert decode(key, value) == entry
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"{", b"[]", b"1", b"null", b"\xff", b"[" * 100_000, b" " * (MEMO_BYTES_MAX + 1)],
+    ids=["empty", "cut", "list", "number", "null", "no text", "deep", "long"],
+)
+def test_a_memo_that_is_no_json_object_of_reasonable_size_is_refused(value: bytes) -> None:
+    key, _ = encode(MEMO)
+
+    with pytest.raises(WireError):
+        decode(key, value)
 
 
 def test_many_runs_are_split_into_entries_that_a_broker_takes() -> None:
