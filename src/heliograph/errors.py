@@ -12,10 +12,14 @@ MirrorError
 │   ├── AuthorizerOff      the cluster keeps no ACLs
 │   ├── GroupActive        only the group's own members may commit at the moment
 │   └── OffsetGone         the source deleted what was next; data is lost
+├── CheckpointError        a Spark checkpoint that cannot be read, or not translated
+├── RecoveryRefused        a failover or failback would do harm, so it was not done
 ├── LinkError              driver and slot disagree, or do not know each other
 ├── LocalClusterError      a cluster on this machine did not start
 ├── BenchError             a system under measurement did not do its work
 ├── EngineError            Spark cannot run here, or lost what it was given
+├── DrillFailed            a rehearsal found what a failover would lose
+├── AuditDiffers           both sides do not hold the same records
 └── InvariantError         our own bug; the lane stops
 """
 
@@ -96,6 +100,14 @@ class OffsetGone(BrokerError):
         return f"{self.partition}: offset {self.wanted} is gone, {lost} offsets cannot be mirrored"
 
 
+class CheckpointError(MirrorError):
+    """A Spark checkpoint that cannot be read, or not translated; nothing was written."""
+
+
+class RecoveryRefused(MirrorError):
+    """Everything worked, and what was asked for would do harm or was asked for differently."""
+
+
 class LinkError(MirrorError):
     """Driver and slot disagree, or do not know each other."""
 
@@ -110,6 +122,14 @@ class BenchError(MirrorError):
 
 class EngineError(MirrorError):
     """Spark cannot run here, or lost what it was given."""
+
+
+class DrillFailed(MirrorError):
+    """The last drill found what a failover would lose; shown until one passes."""
+
+
+class AuditDiffers(MirrorError):
+    """The last audit found records that differ; shown until one finds none."""
 
 
 class InvariantError(MirrorError):

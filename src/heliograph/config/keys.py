@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from heliograph.config.hook_values import absolute_path, bearer_token, command, web_address
 from heliograph.config.names import REMOVED, RENAMED, SECURITY_KEYS, WORKER_OTHER
 from heliograph.config.plugins import (
     CONFIG_FILTER_METHODS,
@@ -197,6 +198,13 @@ FLOW_KEYS: Final = (
     _key("on.group.rewind", "groups.on_rewind", choice(("follow", "keep"))),
     _key("sync.topic.acls.mode", "acls.mode", choice(("follow", "mirrormaker2"))),
     _key("read.committed", "read_committed", switch),
+    _key("failover.before.command", "recovery.before_command", command),
+    _key("failover.after.command", "recovery.after_command", command),
+    _key("failover.webhook.url", "recovery.webhook_url", web_address),
+    _key("failover.webhook.token", "recovery.webhook_token", bearer_token),
+    _key("failover.bootstrap.file", "recovery.bootstrap_file", absolute_path),
+    _key("failover.hook.timeout.seconds", "recovery.hook_timeout_s", whole(1, 3_600)),
+    _key("audit.interval.seconds", "recovery.audit_interval_s", _SECONDS),
 )
 
 OWN_FLOW_KEYS: Final = frozenset(
@@ -210,6 +218,13 @@ OWN_FLOW_KEYS: Final = frozenset(
         "on.group.rewind",
         "sync.topic.acls.mode",
         "read.committed",
+        "failover.before.command",
+        "failover.after.command",
+        "failover.webhook.url",
+        "failover.webhook.token",
+        "failover.bootstrap.file",
+        "failover.hook.timeout.seconds",
+        "audit.interval.seconds",
     }
 )
 

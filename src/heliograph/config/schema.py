@@ -21,6 +21,7 @@ from heliograph.config.sections import (
     HeartbeatsConfig,
     NamingPolicyConfig,
     OffsetSyncsConfig,
+    RecoveryConfig,
     RestConfig,
     Section,
     TopicAclsSync,
@@ -144,6 +145,8 @@ class FlowConfig(Section):
     """Heartbeats."""
     offset_syncs: OffsetSyncsConfig = OffsetSyncsConfig()
     """Offset syncs."""
+    recovery: RecoveryConfig = RecoveryConfig()
+    """Failover, failback, and audits while running."""
     connector: ConnectorConfig = ConnectorConfig()
     """What Kafka Connect would be told."""
 

@@ -29,7 +29,7 @@ PROVIDER_CLASSES: Final = (FILE_PROVIDER, ENV_PROVIDER, DIRECTORY_PROVIDER)
 _REFERENCE: Final = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
 _SECRET_NAME: Final = re.compile(
     r"passw|passphrase|secret|jaas|token(?!\.endpoint)|credential|user\.?info"
-    r"|ssl\.keystore\.key|(?:api|access|private|encryption|signing)[._-]?key(?!\.file)",
+    r"|webhook\.url|ssl\.keystore\.key|(?:api|access|private|encryption|signing)[._-]?key(?!\.file)",
     re.IGNORECASE,
 )
 _SECRET_VALUE: Final = re.compile(

@@ -10,6 +10,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from heliograph.config.secrets import Secret
+
 _MIRROR: Final = "org.apache.kafka.connect.mirror."
 DEFAULT_POLICY: Final = _MIRROR + "DefaultReplicationPolicy"
 IDENTITY_POLICY: Final = _MIRROR + "IdentityReplicationPolicy"
@@ -133,6 +135,25 @@ class TopicAclsSync(Section):
     """Time between two comparisons."""
     mode: Literal["follow", "mirrormaker2"] = "follow"
     """Whether what was revoked on the source is revoked too, or only added to as MirrorMaker 2."""
+
+
+class RecoveryConfig(Section):
+    """What is told of a failover, and how often a flow audits itself."""
+
+    before_command: str | None = None
+    """Command run before a failover, for example to stop the producers; no shell."""
+    after_command: str | None = None
+    """Command run after a failover or failback, for example to change DNS; no shell."""
+    webhook_url: Secret | None = None
+    """Where every event is posted as JSON, alarms of drills and audits too; `http` or `https`."""
+    webhook_token: Secret | None = None
+    """Sent to the webhook as `Authorization: Bearer`."""
+    bootstrap_file: str | None = None
+    """Absolute path of a file that holds `bootstrap.servers` of the cluster that is primary."""
+    hook_timeout_s: int = Field(default=30, ge=1, le=3_600)
+    """Longest time one command or one post may take."""
+    audit_interval_s: int | None = Field(default=None, ge=1)
+    """Time between two audits of what was mirrored since, while running; unset is never."""
 
 
 class ConnectorConfig(Section):

@@ -1,0 +1,61 @@
+"""Text of a setting about hooks into its type: commands, web addresses, paths. Pure; runs anywhere.
+
+As in `values`, a reason never quotes the text.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import PurePosixPath
+from typing import Final
+from urllib.parse import urlsplit
+
+from heliograph.config.secrets import Secret
+from heliograph.config.values import BadValue
+
+_VISIBLE_ASCII: Final = re.compile(r"[!-~]+")
+
+
+def command(value: str) -> str:
+    """A command line without a shell; kept as written, split again where it is run."""
+    try:
+        words = shlex.split(value)
+    except ValueError as exc:
+        raise BadValue("a command whose quotes do not close") from exc
+    if not words or not words[0]:
+        raise BadValue("not a command")
+    if "\0" in value:
+        raise BadValue("a command with a NUL in it")
+    return value
+
+
+def web_address(value: str) -> Secret:
+    """An `http` or `https` URL; secret, since many webhooks have their password in the path."""
+    # What is no visible ASCII could end the request's first line and begin another header.
+    if _VISIBLE_ASCII.fullmatch(value) is None:
+        raise BadValue("not a URL: it holds blanks or characters that must be percent-encoded")
+    try:
+        parts = urlsplit(value)
+        _ = parts.port
+    except ValueError as exc:
+        raise BadValue("not a URL") from exc
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadValue("not an `http://` or `https://` URL")
+    if "@" in parts.netloc:
+        raise BadValue("a URL with a user or password; use `failover.webhook.token`")
+    return Secret(value)
+
+
+def bearer_token(value: str) -> Secret:
+    if _VISIBLE_ASCII.fullmatch(value) is None:
+        raise BadValue("not a token: empty, or with blanks or other characters no header may hold")
+    return Secret(value)
+
+
+def absolute_path(value: str) -> str:
+    """Of a file: commands are run from anywhere, and all must mean the same one."""
+    path = PurePosixPath(value)
+    if not path.is_absolute() or value.endswith("/") or "\0" in value:
+        raise BadValue("not the absolute path of a file")
+    return value

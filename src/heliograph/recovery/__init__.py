@@ -1,0 +1,1 @@
+"""Failover, failback, drill: leaving a cluster and coming back to it."""
