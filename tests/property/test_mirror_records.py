@@ -22,6 +22,7 @@ from heliograph.wire.mirror_records import (
     encode_checkpoint,
     encode_heartbeat,
     encode_offset_sync,
+    is_checkpoint_value,
 )
 
 # Everything UTF-8 can say, not only what a topic may be called: Java checks no names here.
@@ -93,3 +94,19 @@ def test_a_record_with_a_damaged_byte_is_refused_or_reads_as_another(
         found = decode_checkpoint(key, bytes(damaged))
         assert found != checkpoint
         assert encode_checkpoint(found) == (key, bytes(damaged))
+
+
+@given(checkpoints, st.binary(max_size=40), st.integers(0, 40))
+def test_a_value_is_taken_for_a_checkpoint_exactly_where_it_can_be_decoded(
+    checkpoint: Checkpoint, noise: bytes, cut: int
+) -> None:
+    key, value = encode_checkpoint(checkpoint)
+
+    for tried in (value, value[:-1], value + b"x", value[:cut] + noise, noise):
+        try:
+            decode_checkpoint(key, tried)
+        except WireError:
+            decodes = False
+        else:
+            decodes = True
+        assert is_checkpoint_value(tried) == decodes

@@ -14,7 +14,7 @@ from heliograph.broker.cluster import Cluster
 from heliograph.clock import now_ms
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import MirrorConfig
-from heliograph.errors import MirrorError
+from heliograph.errors import BrokerError, LeaderMoved, MirrorError
 from heliograph.ledger.entries import LeaseEntry, ledger_topic
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
@@ -47,6 +47,26 @@ async def opened_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[Led
     finally:
         await store.close()
         target.close()
+
+
+@asynccontextmanager
+async def read_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[LedgerHand]:
+    """As `opened_ledger`, read to its end. Raises `BrokerError` where nothing was mirrored yet."""
+    async with opened_ledger(config, flow) as hand:
+        try:
+            await hand.store.catch_up()
+        except LeaderMoved as exc:
+            require_ledger(hand.target, flow, exc)
+            raise
+        yield hand
+
+
+def require_ledger(target: Cluster, flow: FlowId, exc: LeaderMoved) -> None:
+    """Tells a ledger that was never there from one that has no leader at the moment."""
+    if target.topic(ledger_topic(flow.source)) is None:
+        raise BrokerError(
+            f"cluster {target.alias}: no ledger of {flow}, nothing was mirrored yet"
+        ) from exc
 
 
 @asynccontextmanager

@@ -19,6 +19,9 @@ from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
 from heliograph.ledger.entries import FlowEntry, LeaseEntry, ledger_topic
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicPartition
+from heliograph.services.drill_memo import LastDrill, last_of
+from heliograph.services.fence import Fence, fence_of
+from heliograph.services.ledger_hand import require_ledger
 from heliograph.services.places import LanePlace, Wanted, every, find_places, why_mapped
 from heliograph.services.waiting import first_waiting
 
@@ -70,6 +73,9 @@ class FlowStatus:
     """Who carries the flow at this moment; None where nobody said so in time."""
     lanes: tuple[LaneStatus, ...]
     problem: str = ""
+    fence: Fence | None = None
+    """Why nobody may carry the flow."""
+    last_drill: LastDrill | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +124,8 @@ class StatusReader:
         try:
             return await _within(find_places(flow, target, store, self._wanted), target.alias)
         except LeaderMoved as exc:
-            if target.topic(ledger_topic(flow.id.source)) is not None:
-                raise
-            raise BrokerError(
-                f"cluster {target.alias}: no ledger of {flow.id}, nothing was mirrored yet"
-            ) from exc
+            require_ledger(target, flow.id, exc)
+            raise
 
     def ledger(self, flow: FlowId) -> LedgerStore:
         """As new as the last `places` or `read` of the flow."""
@@ -130,6 +133,9 @@ class StatusReader:
 
     def source(self, flow: FlowId) -> Cluster:
         return self._cluster(flow, self._config.source_of(flow))
+
+    def target(self, flow: FlowId) -> Cluster:
+        return self._cluster(flow, self._config.target_of(flow))
 
     async def close(self) -> None:
         for store in self._stores.values():
@@ -162,6 +168,8 @@ class StatusReader:
                 _lane(place, seen.get(place.lane), carried=holder is not None) for place in places
             ),
             problem=problem,
+            fence=fence_of(view),
+            last_drill=last_of(view),
         )
 
     def _rated(self, lane: LaneStatus, elapsed_s: float) -> LaneStatus:

@@ -346,7 +346,7 @@ class CarriedLane:
             target_next_offset=self.target_next_offset,
             source_topic_id=self.spec.source_topic_id,
             target_topic_id=self.target_topic_id,
-            at_ms=now_ms(),
+            at_ms=_heard_ms(state),
             state=badge(state),
             detail=state.detail[:TEXT_CHARS_MAX] if isinstance(state, Stalled) else "",
         )
@@ -371,6 +371,13 @@ class CarriedLane:
             start = record.starts[-1]
             return start.position, start.source_offset, start.target_offset
         return 0, 0, 0
+
+
+def _heard_ms(state: LaneState) -> int:
+    """Until when a head is true: of a source that does not answer, nothing newer is known."""
+    if isinstance(state, Stalled) and state.reason is StallReason.SOURCE_UNREACHABLE:
+        return state.since_ms
+    return now_ms()
 
 
 def _is_loud(state: str) -> bool:

@@ -22,7 +22,7 @@ from heliograph.wire.batch import (
     restamp,
     verify_crc,
 )
-from heliograph.wire.control import is_abort_marker
+from heliograph.wire.control import AbortedTransactions
 from heliograph.wire.legacy import legacy_extent, reencode_legacy
 from heliograph.wire.records import (
     CoalescedWindow,
@@ -106,7 +106,7 @@ def lay_out(
     again."""
     layout = Layout()
     writer = _Writer(layout, cursor, stamp, coalesce)
-    aborts = _Aborts(aborted) if read_committed else None
+    aborts = AbortedTransactions(aborted) if read_committed else None
     at = 0
     try:
         while len(chunk) - at > MAGIC_AT:
@@ -136,7 +136,7 @@ def lay_out(
             verify_crc(batch, header)
             # Asked of control batches too: a fetch may begin at the marker that ends a transaction
             # whose records came with an earlier one, and that transaction must not stay open here.
-            is_aborted = aborts is not None and aborts.covers(header, batch)
+            is_aborted = aborts is not None and aborts.covers(header)
             if header.is_control or is_aborted:
                 if header.is_control and aborts is not None:
                     aborts.end(header, batch)
@@ -162,25 +162,6 @@ def _sweep(window: memoryview, cursor: Cursor) -> CoalescedWindow | None:
         bytes_max=COALESCED_BYTES_MAX,
         batches_min=TINY_BATCHES_MIN,
     )
-
-
-class _Aborts:
-    """Which transactional batches of one answer belong to aborted transactions (KIP-98)."""
-
-    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
-        self._ahead = sorted(aborted, key=lambda row: -row[1])
-        self._open: set[int] = set()
-
-    def covers(self, header: BatchHeader, batch: memoryview) -> bool:
-        while self._ahead and self._ahead[-1][1] < header.next_offset:
-            self._open.add(self._ahead.pop()[0])
-        return (
-            header.is_transactional and not header.is_control and header.producer_id in self._open
-        )
-
-    def end(self, header: BatchHeader, batch: memoryview) -> None:
-        if header.producer_id in self._open and is_abort_marker(batch, header):
-            self._open.discard(header.producer_id)
 
 
 class _Writer:

@@ -8,6 +8,7 @@ the key,
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from heliograph.errors import CorruptBatch
@@ -26,6 +27,28 @@ def is_abort_marker(batch: memoryview, header: BatchHeader) -> bool:
         raise CorruptBatch(header.base_offset, "a control record without its key")
     _, kind = _KEY.unpack_from(batch, at)
     return bool(kind == _ABORT)
+
+
+class AbortedTransactions:
+    """Which transactional batches of one answer belong to aborted transactions.
+
+    The broker names producers and first offsets; a marker ends what it began.
+    """
+
+    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
+        self._ahead = sorted(aborted, key=lambda row: -row[1])
+        self._open: set[int] = set()
+
+    def covers(self, header: BatchHeader) -> bool:
+        while self._ahead and self._ahead[-1][1] < header.next_offset:
+            self._open.add(self._ahead.pop()[0])
+        return (
+            header.is_transactional and not header.is_control and header.producer_id in self._open
+        )
+
+    def end(self, header: BatchHeader, batch: memoryview) -> None:
+        if header.producer_id in self._open and is_abort_marker(batch, header):
+            self._open.discard(header.producer_id)
 
 
 def _skip_varint(batch: memoryview, at: int, header: BatchHeader) -> int:

@@ -31,6 +31,7 @@ INT64_MAX: Final = 2**63 - 1
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
+_CHECKPOINT_VALUE: Final = struct.Struct(">hqqh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,21 @@ def decode_checkpoint(key: bytes | None, value: bytes | None) -> Checkpoint:
         downstream_offset=downstream_offset,
         metadata=metadata,
     )
+
+
+def is_checkpoint_value(value: bytes) -> bool:
+    """Whether `decode_checkpoint` takes it; a tenth of its work, for who seeks the last of many."""
+    size = len(value) - _CHECKPOINT_VALUE.size
+    if size < 0:
+        return False
+    version, upstream, downstream, metadata_size = _CHECKPOINT_VALUE.unpack_from(value)
+    if version != VERSION or upstream < 0 or downstream < 0 or metadata_size != size:
+        return False
+    try:
+        value[_CHECKPOINT_VALUE.size :].decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def encode_offset_sync(sync: OffsetSync) -> tuple[bytes, bytes]:

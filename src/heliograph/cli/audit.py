@@ -1,0 +1,416 @@
+"""`heliograph audit`: prove that both sides hold the same records. Runs on the driver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from heliograph.audit.findings import Finding, FindingKind, UnitOutcome, finding_row
+from heliograph.audit.units import AuditUnit
+from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.output import EXIT_FAILED, EXIT_REFUSED, print_json, remarks, results
+from heliograph.cli.tables import Side, new_table
+from heliograph.clock import monotonic_s, now_ms
+from heliograph.config.load import load_config
+from heliograph.config.schema import MirrorConfig
+from heliograph.model import FlowId, OffsetRange
+from heliograph.recovery.repair import RepairReport, repair
+from heliograph.services.audit import AuditChoice
+from heliograph.services.audit_run import (
+    AuditProgress,
+    AuditReport,
+    LaneFinding,
+    NothingMirrored,
+    OnProgress,
+    TopicTally,
+    audit_flow,
+)
+from heliograph.services.places import Wanted
+from heliograph.spark.audit import new_order, run_audit
+from heliograph.spark.session import start_session, stop_session
+
+AUDIT_HELP: Final = """Compare both sides record by record, and say where they differ.
+
+Every mirrored record is looked up on both sides by the exact map in the ledger: key, value,
+headers, timestamp and order must be the same. Batches that are the same bytes are not opened. What
+is there twice, changed, in another order, missing or of somebody else is listed with its offsets.
+What retention or compaction removed on one side is counted and is no fault.
+
+The work is a Spark job; it may run beside the mirror, which is compared up to where it was when
+the audit began. How far it came is noted in the ledger: --resume goes on there, and after an audit
+that came to its end it looks at what was mirrored since.
+
+--repair appends what is missing at the end of its partition, with a header `heliograph.origin` that
+names where it came from; later audits know these records. Nothing else can be repaired.
+
+Ends with 0 when both sides are equal, with 3 when they differ, with 1 when something could not be
+compared.
+
+Examples:
+
+  heliograph audit mm2.properties
+
+  heliograph audit mm2.properties --flow 'A->B' --topic 'orders.*' --since 2026-01-31T04:00:00Z
+
+  heliograph audit mm2.properties --sample 0.05 --json
+
+  heliograph audit mm2.properties --resume --repair
+"""
+_COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
+    ("topic", "left"),
+    ("lanes", "right"),
+    ("records", "right"),
+    ("MB read", "right"),
+    ("unopened", "right"),
+    ("expired", "right"),
+    ("repaired", "right"),
+    *((kind.value, "right") for kind in FindingKind),
+)
+_LISTED_MAX: Final = 50
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MB: Final = 1_000_000
+_WHOLE_CORE: Final = 1.0
+
+
+def audit(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file that the mirror was given.")
+    ],
+    flow: Annotated[
+        str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="REGEX", help="Only source topics like this; repeatable."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only records not older than this, as in 2026-01-31T04:03:00Z.",
+        ),
+    ] = None,
+    sample: Annotated[
+        float, typer.Option("--sample", help="Compare only this share, as in 0.05.")
+    ] = 1.0,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Which part --sample takes; the same one for the same.")
+    ] = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where the last audit of each lane ended.")
+    ] = False,
+    mend: Annotated[
+        bool, typer.Option("--repair", help="Append what is missing, with its origin in a header.")
+    ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option("--master", help="Spark master; overrides the file. Default: local[*]."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+) -> None:
+    config = load_config(file)
+    flows = chosen_flows(config, flow)
+    wanted = _wanted(topic or [])
+    choice = AuditChoice(
+        since_ms=None if since is None else _time_ms(since),
+        sample=_share(sample),
+        seed=seed,
+        resume=resume,
+    )
+    if not flows:
+        remarks().print("no flow is enabled: set A->B.enabled = true")
+    reports, absent = [], []
+    with _engine(config, flows, master) as engine:
+        for one in flows:
+            try:
+                with _bar(str(one)) as on_progress:
+                    reports.append(audit_flow(config, one, choice, wanted, engine, on_progress))
+            except NothingMirrored as exc:
+                absent.append(exc)
+    if absent and not reports:
+        raise absent[0]
+    differing = [report for report in reports if report.findings]
+    repairs = [repair(config, one.flow, one.findings) for one in differing] if mend else []
+    if as_json:
+        print_json(_document(reports, repairs, engine.start_s))
+    else:
+        for report in reports:
+            _print(report)
+        for repaired in repairs:
+            _print_repair(repaired)
+    raise typer.Exit(_verdict(reports))
+
+
+def _verdict(reports: Sequence[AuditReport]) -> int:
+    if any(report.differs for report in reports):
+        return EXIT_REFUSED
+    return EXIT_FAILED if any(report.problems for report in reports) else 0
+
+
+def _time_ms(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise typer.BadParameter(
+            f"--since: {text!r} is not a time such as 2026-01-31T04:03:00Z"
+        ) from exc
+    if at.tzinfo is None:
+        raise typer.BadParameter(
+            f"--since: {text!r} has no zone: end it with Z or one such as +02:00"
+        )
+    at_ms = (at - _EPOCH) // timedelta(milliseconds=1)
+    if at_ms > now_ms():
+        raise typer.BadParameter(
+            f"--since: {text} is in the future, so there is nothing to compare"
+        )
+    return max(0, at_ms)
+
+
+def _share(sample: float) -> float:
+    if not 0 < sample <= 1:
+        raise typer.BadParameter(f"--sample: {sample:g} is not a share above 0 and up to 1")
+    return sample
+
+
+def _wanted(patterns: Sequence[str]) -> Wanted:
+    try:
+        compiled = [re.compile(pattern) for pattern in patterns]
+    except re.error as exc:
+        raise typer.BadParameter(f"--topic: {exc.pattern!r} is not a regex: {exc}") from exc
+    return lambda name: not compiled or any(one.fullmatch(name) for one in compiled)
+
+
+class _Engine:
+    """Starts Spark when the first unit is to be compared: a mistake is told before that."""
+
+    def __init__(self, config: MirrorConfig, flows: Sequence[FlowId], master: str | None) -> None:
+        self._config = config
+        update: dict[str, object] = {"slot_cpus": _WHOLE_CORE}
+        if master is not None:
+            update["master"] = master
+        self._settings = config.engine.model_copy(update=update)
+        self._order = new_order(
+            {flow: (config.source_of(flow), config.target_of(flow)) for flow in flows}
+        )
+        self._session: Any = None
+        self.start_s = 0.0
+        """How long Spark took to start; 0 where it was not needed."""
+
+    def __call__(
+        self, units: Sequence[AuditUnit], on_outcome: Callable[[UnitOutcome], None]
+    ) -> None:
+        if self._session is None:
+            began_s = monotonic_s()
+            self._session = start_session(
+                self._settings,
+                clusters=self._config.clusters,
+                secret_variables=self._config.secret_variables,
+            )
+            self.start_s = monotonic_s() - began_s
+        run_audit(self._session, self._order, units, on_outcome)
+
+    def close(self) -> None:
+        if self._session is not None:
+            stop_session(self._session)
+
+
+@contextmanager
+def _engine(config: MirrorConfig, flows: Sequence[FlowId], master: str | None) -> Iterator[_Engine]:
+    engine = _Engine(config, flows, master)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[OnProgress]:
+    """On a terminal a bar with records, speed and findings; elsewhere nothing."""
+    console = remarks()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[told]}"),
+        TimeRemainingColumn(),
+    )
+    began_s = monotonic_s()
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"comparing {what}", total=None, told="")
+
+        def show(progress: AuditProgress) -> None:
+            rate = progress.bytes / _MB / max(0.001, monotonic_s() - began_s)
+            told = f"{progress.records:,} records  {rate:,.0f} MB/s"
+            if progress.differing_records:
+                told += f"  {progress.differing_records:,} differ"
+            bar.update(task, total=progress.records_total, completed=progress.records, told=told)
+
+        yield show
+
+
+def _print(report: AuditReport) -> None:
+    console = results()
+    console.print(Text(str(report.flow), style="bold"))
+    table = new_table(_COLUMNS)
+    for topic in report.topics:
+        table.add_row(*_row(topic))
+    console.print(table)
+    for one in report.findings[:_LISTED_MAX]:
+        console.print(_line(one), soft_wrap=True)
+    if len(report.findings) > _LISTED_MAX:
+        more = len(report.findings) - _LISTED_MAX
+        console.print(f"and {more:,} more ranges; --json has them", soft_wrap=True)
+    for problem in report.problems:
+        console.print(Text(f"not compared: {problem}", style="red"), soft_wrap=True)
+    for topic in report.topics:
+        if not topic.timestamps_compared:
+            told = f"{topic.topic}: without timestamps, the target has those of its own appends"
+            console.print(told, soft_wrap=True)
+    for note in report.notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    console.print(_sentence(report), soft_wrap=True)
+
+
+def _sentence(report: AuditReport) -> str:
+    looked = f"{report.records:,} records compared in {report.seconds:.1f} s"
+    if report.compared_units < report.unit_count and not report.problems:
+        share = report.compared_units / report.unit_count
+        looked += (
+            f", {share:.0%} of what there is ({report.compared_units} of {report.unit_count} units)"
+        )
+    if report.differs:
+        told = ", ".join(f"{count:,} {kind.value}" for kind, count in report.counts.items())
+        return f"different: {told}; {looked}"
+    return f"{'equal as far as compared' if report.problems else 'equal'}; {looked}"
+
+
+def _row(topic: TopicTally) -> list[str | Text]:
+    unopened = topic.unopened_records / topic.records if topic.records else 0.0
+    return [
+        topic.topic,
+        str(topic.lanes),
+        f"{topic.records:,}",
+        f"{topic.bytes / _MB:,.1f}",
+        f"{unopened:.0%}",
+        f"{topic.expired_records:,}",
+        f"{topic.repaired_records:,}",
+        *(
+            Text(f"{topic.counts[kind]:,}", style="red" if topic.counts[kind] else "")
+            for kind in FindingKind
+        ),
+    ]
+
+
+def _line(one: LaneFinding) -> str:
+    finding = one.finding
+    parts = [f"{one.lane.source}: {finding.records:,} {finding.kind.value}"]
+    if finding.source is not None:
+        parts.append(f"source {_span(finding.source)}")
+    if finding.target is not None:
+        parts.append(f"{one.target} {_span(finding.target)}")
+    return ", ".join(parts) + (f" ({finding.note})" if finding.note else "")
+
+
+def _span(part: OffsetRange) -> str:
+    return f"[{part.start}, {part.end})" if part.count else f"at {part.start}"
+
+
+def _print_repair(report: RepairReport) -> None:
+    console = results()
+    for lane, parts in report.appended.items():
+        told = ", ".join(_span(part) for part in parts)
+        console.print(f"{lane.source}: appended again: source {told}", soft_wrap=True)
+    for one in report.refused:
+        place = f"source {_span(one.source)}" if one.source else "target " + _target(one.target)
+        console.print(
+            f"{one.lane.source}: {one.kind.value}, {place}: not repaired: {one.why}", soft_wrap=True
+        )
+
+
+def _target(part: OffsetRange | None) -> str:
+    return "?" if part is None else _span(part)
+
+
+def _document(
+    reports: Sequence[AuditReport], repairs: Sequence[RepairReport], spark_start_s: float
+) -> dict[str, Any]:
+    return {
+        "spark_start_seconds": round(spark_start_s, 3),
+        "flows": [_flow_document(report) for report in reports],
+        "repairs": [_repair_document(report) for report in repairs],
+    }
+
+
+def _flow_document(report: AuditReport) -> dict[str, Any]:
+    return {
+        "flow": str(report.flow),
+        "equal": not report.differs,
+        "records": report.records,
+        "seconds": round(report.seconds, 3),
+        "compared_units": report.compared_units,
+        "units": report.unit_count,
+        "problems": list(report.problems),
+        "notes": list(report.notes),
+        "topics": [
+            {
+                "topic": topic.topic,
+                "target_topic": topic.target_topic,
+                "lanes": topic.lanes,
+                "records": topic.records,
+                "bytes": topic.bytes,
+                "unopened_records": topic.unopened_records,
+                "expired_records": topic.expired_records,
+                "repaired_records": topic.repaired_records,
+                "timestamps_compared": topic.timestamps_compared,
+                **{kind.value: topic.counts[kind] for kind in FindingKind},
+            }
+            for topic in report.topics
+        ],
+        "findings": [_finding_document(one) for one in report.findings],
+    }
+
+
+def _finding_document(one: LaneFinding) -> dict[str, Any]:
+    finding: Finding = one.finding
+    return {
+        "topic": one.lane.source.topic,
+        "partition": one.lane.source.partition,
+        "target_topic": one.target.topic,
+        **finding_row(finding),
+    }
+
+
+def _repair_document(report: RepairReport) -> dict[str, Any]:
+    return {
+        "appended_records": report.records,
+        "appended": [
+            {
+                "topic": lane.source.topic,
+                "partition": lane.source.partition,
+                "source": [[part.start, part.end] for part in parts],
+            }
+            for lane, parts in report.appended.items()
+        ],
+        "refused": [
+            {
+                "topic": one.lane.source.topic,
+                "partition": one.lane.source.partition,
+                "kind": one.kind.value,
+                "source": None if one.source is None else [one.source.start, one.source.end],
+                "target": None if one.target is None else [one.target.start, one.target.end],
+                "records": one.records,
+                "why": one.why,
+            }
+            for one in report.refused
+        ],
+    }

@@ -1,0 +1,161 @@
+"""When a flow is drilled and how the last drill went, as its ledger has it. Pure; runs anywhere.
+
+Both are memos: they outlive drivers, and every driver that comes to lead the flow finds them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from heliograph.errors import WireError
+from heliograph.ledger.entries import MemoEntry, MemoKey, Tombstone
+from heliograph.ledger.view import LedgerView
+
+SCHEDULE_SUBJECT: Final = "drill"
+LAST_SUBJECT: Final = "drill.last"
+EVERY_S_MIN: Final = 60
+RETRY_S: Final = 600.0
+"""After a drill that could not be done; it is not held back for a whole interval."""
+_REASONS_MAX: Final = 20
+_REASON_CHARS_MAX: Final = 500
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_EVERY: Final = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
+Verdict = Literal["pass", "fail", "not done"]
+_VERDICTS: Final[tuple[Verdict, ...]] = ("pass", "fail", "not done")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    every_s: int
+    set_ms: int
+    sample_records: int
+    group: str | None = None
+    rpo_s_max: float | None = None
+    rto_s_max: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastDrill:
+    """The last drill of all the flow's groups, or of those on its schedule."""
+
+    at_ms: int
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    rpo_records: int | None = None
+    rpo_s: float | None = None
+    rto_s: float | None = None
+    groups: int = 0
+    compared_records: int = 0
+    repeated_records: int = 0
+    lost_records: int = 0
+    host: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Why it was no success."""
+        head = "failed" if self.verdict == "fail" else "could not be done"
+        more = f" (and {len(self.reasons) - 1} more)" if len(self.reasons) > 1 else ""
+        return f"{head}: {self.reasons[0] if self.reasons else 'no reason was noted'}{more}"
+
+
+def every_s(text: str) -> int:
+    """The seconds of `90m`, `7d`, `2w`; raises `ValueError` with a sentence."""
+    found = _EVERY.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no time between drills: write a number and s, m, h, d or w")
+    seconds = int(found[1]) * _UNITS_S[found[2]]
+    if seconds < EVERY_S_MIN:
+        raise ValueError(f"{text!r} is less than the {EVERY_S_MIN} s that must lie between drills")
+    return seconds
+
+
+def in_words(seconds: float) -> str:
+    """`7 d` for a week's seconds: the largest unit that leaves no rest."""
+    for unit in ("d", "h", "m"):
+        if seconds >= _UNITS_S[unit] and seconds % _UNITS_S[unit] == 0:
+            return f"{seconds / _UNITS_S[unit]:g} {unit if unit != 'm' else 'min'}"
+    return f"{seconds:g} s"
+
+
+def next_due_ms(schedule: Schedule, last: LastDrill | None) -> int:
+    """At once where there was none yet; one that could not be done is soon tried again."""
+    if last is None:
+        return schedule.set_ms
+    wait_s = float(schedule.every_s)
+    if last.verdict == "not done":
+        wait_s = min(wait_s, RETRY_S)
+    return last.at_ms + int(wait_s * 1000)
+
+
+def schedule_memo(schedule: Schedule) -> MemoEntry:
+    return _memo(SCHEDULE_SUBJECT, asdict(schedule))
+
+
+def no_schedule() -> Tombstone:
+    return Tombstone(key=MemoKey(subject=SCHEDULE_SUBJECT))
+
+
+def last_memo(last: LastDrill) -> MemoEntry:
+    reasons = [reason[:_REASON_CHARS_MAX] for reason in last.reasons[:_REASONS_MAX]]
+    return _memo(LAST_SUBJECT, {**asdict(last), "reasons": reasons})
+
+
+def schedule_of(view: LedgerView) -> Schedule | None:
+    """Raises `WireError` where it makes no sense: somebody counts on being told of failures."""
+    if SCHEDULE_SUBJECT not in view.memos:
+        return None
+    try:
+        fields = json.loads(view.memos[SCHEDULE_SUBJECT])
+        group = fields["group"]
+        schedule = Schedule(
+            every_s=int(fields["every_s"]),
+            set_ms=int(fields["set_ms"]),
+            sample_records=int(fields["sample_records"]),
+            group=None if group is None else str(group),
+            rpo_s_max=_number(fields["rpo_s_max"]),
+            rto_s_max=_number(fields["rto_s_max"]),
+        )
+        re.compile(schedule.group or "")
+        if schedule.every_s < EVERY_S_MIN or schedule.sample_records < 1:
+            raise ValueError("less than the least")
+    except (KeyError, TypeError, ValueError, re.error) as exc:
+        raise WireError(
+            "the ledger's schedule makes no sense: set it again with `heliograph drill --every`"
+        ) from exc
+    return schedule
+
+
+def last_of(view: LedgerView) -> LastDrill | None:
+    """None where there is none, or none that makes sense."""
+    if LAST_SUBJECT not in view.memos:
+        return None
+    try:
+        fields = json.loads(view.memos[LAST_SUBJECT])
+        verdict = next(one for one in _VERDICTS if one == fields["verdict"])
+        records = fields["rpo_records"]
+        return LastDrill(
+            at_ms=int(fields["at_ms"]),
+            verdict=verdict,
+            reasons=tuple(str(reason) for reason in fields["reasons"]),
+            rpo_records=None if records is None else int(records),
+            rpo_s=_number(fields["rpo_s"]),
+            rto_s=_number(fields["rto_s"]),
+            groups=int(fields["groups"]),
+            compared_records=int(fields["compared_records"]),
+            repeated_records=int(fields["repeated_records"]),
+            lost_records=int(fields["lost_records"]),
+            host=str(fields["host"]),
+        )
+    except (KeyError, TypeError, ValueError, StopIteration):
+        return None
+
+
+def _memo(subject: str, fields: dict[str, Any]) -> MemoEntry:
+    return MemoEntry(subject=subject, text=json.dumps({"v": 1, **fields}))
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)

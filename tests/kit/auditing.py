@@ -1,0 +1,131 @@
+"""Copies made by hand, with the faults a test wants, and the ledger that vouches for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from heliograph.audit.compare import compare_unit
+from heliograph.audit.findings import UnitOutcome
+from heliograph.audit.units import AuditUnit
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.cluster import Cluster
+from heliograph.config.clients import aiokafka_settings
+from heliograph.config.load import load_config
+from heliograph.config.schema import ClusterConfig, MirrorConfig
+from heliograph.ledger.entries import HeadEntry, StartEntry, new_author
+from heliograph.local.cluster import LocalCluster
+from heliograph.model import FlowId, Idle, TopicName
+from heliograph.services.audit import AuditChoice
+from heliograph.services.audit_run import AuditReport, Runner, audit_flow
+from heliograph.services.clients import Clients
+from heliograph.services.desk import LedgerDesk
+from heliograph.services.places import every
+from heliograph.services.steer import Mirror
+from tests.kit.inside import InsideSlots
+from tests.kit.ledgers import open_ledger
+from tests.kit.topics import produce_raw, wait_until
+
+Row = tuple[int, bytes, bytes, list[tuple[str, bytes]]]
+"""Timestamp, key, value, headers."""
+
+
+def rows(count: int, *, value_bytes: int = 60) -> list[Row]:
+    """Records that all differ."""
+    return [
+        (1_700_000_000_000 + n, b"k%d" % n, b"v%d" % n + b"." * value_bytes, [("n", b"%d" % n)])
+        for n in range(count)
+    ]
+
+
+def write_rows(
+    cluster: LocalCluster, topic: str, records: Sequence[Row], *, per_batch: int = 2_000
+) -> None:
+    """Hundreds of thousands a second: whole batches, encoded by compiled code."""
+    for start in range(0, len(records), per_batch):
+        builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 10_000_000)
+        for n, (timestamp_ms, key, value, headers) in enumerate(records[start : start + per_batch]):
+            builder.append(n, timestamp_ms, key, value, headers)
+        answer = produce_raw(cluster, topic, bytes(builder.build()))
+        assert answer.error_code == 0, answer
+
+
+def vouch(file: Path, flow: FlowId, topic: str, records: int) -> None:
+    """Write the ledger of a mirror that copied records 0 to `records` to the same offsets."""
+    config = load_config(file)
+    with closing(LedgerDesk(config.clusters)) as desk:
+        open_ledger(desk, flow, ClusterAdmin(config.target_of(flow)), None)
+        start = StartEntry(
+            topic=TopicName(topic),
+            partition=0,
+            position=0,
+            author=new_author(),
+            source_offset=0,
+            target_offset=0,
+            source_topic_id=None,
+            target_topic_id=None,
+            at_ms=1,
+        )
+        head = HeadEntry(
+            topic=TopicName(topic),
+            partition=0,
+            position=records,
+            source_next_offset=records,
+            source_end_offset=records,
+            target_next_offset=records,
+            source_topic_id=None,
+            target_topic_id=None,
+            at_ms=1,
+            state="idle",
+            detail="",
+        )
+        desk.note(flow, [start, head])
+
+
+def carry(file: Path, *, lanes: int) -> None:
+    """Mirror until nothing waits, then stop."""
+    config = load_config(file)
+    with (
+        closing(Clients(config)) as clients,
+        closing(LedgerDesk(config.clusters)) as desk,
+        closing(InsideSlots(config.clusters)) as slots,
+    ):
+        Mirror(config, desk, clients, 1).steer(slots)
+
+        def is_idle() -> bool:
+            found = slots.progress().values()
+            return len(found) == lanes and all(isinstance(at.state, Idle) for at in found)
+
+        wait_until(is_idle, "all lanes idle", timeout_s=60)
+
+
+def inside(config: MirrorConfig, flow: FlowId) -> Runner:
+    """Compares in this process, without Spark."""
+
+    def run(units: Sequence[AuditUnit], on_outcome: Callable[[UnitOutcome], None]) -> None:
+        source, target = _cluster(config.source_of(flow)), _cluster(config.target_of(flow))
+        with asyncio.Runner() as runner:
+            for unit in units:
+                result = runner.run(compare_unit(source, target, unit))
+                on_outcome(UnitOutcome(unit=unit, result=result))
+            runner.run(_closed(source, target))
+
+    return run
+
+
+async def _closed(*clusters: Cluster) -> None:
+    for cluster in clusters:
+        cluster.close()
+
+
+def _cluster(config: ClusterConfig) -> Cluster:
+    return Cluster(config.alias, config.bootstrap_servers, aiokafka_settings(config, "consumer"))
+
+
+def audited(file: Path, flow: FlowId, choice: AuditChoice | None = None) -> AuditReport:
+    config = load_config(file)
+    return audit_flow(config, flow, choice or AuditChoice(), every(), inside(config, flow))
