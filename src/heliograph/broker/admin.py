@@ -402,6 +402,7 @@ def _topic_view(topic: Any) -> TopicView:
             PartitionView(
                 partition=partition.id,
                 leader=None if partition.leader is None else partition.leader.id,
+                replica_count=len(partition.replicas),
             )
             for partition in partitions
         ),

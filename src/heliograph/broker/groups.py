@@ -172,6 +172,17 @@ class GroupAdmin:
                 outcomes[group] = _NOTHING_DONE if answer is None else self._outcome(group, answer)
         return outcomes
 
+    def delete_each(self, ids: Iterable[str]) -> Mapping[str, BrokerError]:
+        """Forget groups and all they have committed; what was refused, with why."""
+        refused: dict[str, BrokerError] = {}
+        for some in _in_chunks(dict.fromkeys(ids), GROUPS_AT_ONCE_MAX):
+            answers = self._ask(self._client.delete_consumer_groups, some)
+            for group, answer in answers.items():
+                got = self._each(answer, f"DELETE on group {group}", left_out=_ABSENT)
+                if isinstance(got, BrokerError):
+                    refused[group] = got
+        return refused
+
     def _outcome(self, group: str, answer: Future[Any]) -> CommitOutcome | BrokerError:
         answered = self._each(answer, f"READ on group {group}", left_out=())
         if isinstance(answered, BrokerError):

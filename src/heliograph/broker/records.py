@@ -11,7 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+)
 from confluent_kafka import TopicPartition as ClientPartition
 
 from heliograph.broker.admin_errors import ErrorLog
@@ -31,8 +37,11 @@ _PAUSE_S: Final = 0.1
 _LOG_LEVEL_CRITICAL: Final = 2
 _GONE: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 # librdkafka looks for the coordinator of any group it is named, though it is never joined.
-_NO_GROUP_NEEDED: Final = (KafkaError.GROUP_AUTHORIZATION_FAILED,)
+NO_GROUP_NEEDED: Final = (KafkaError.GROUP_AUTHORIZATION_FAILED,)
 _READER_GROUP: Final = "heliograph-reader"
+
+
+Headers = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +52,7 @@ class Record:
     value: bytes | None
     timestamp_ms: int | None = None
     partition: int = 0
+    headers: Headers = ()
 
     def __post_init__(self) -> None:
         # librdkafka takes 0 for "now".
@@ -58,6 +68,9 @@ class ReadRecord:
     """-1 where the record has none."""
     key: bytes | None
     value: bytes | None
+    headers: Headers = ()
+    is_append_time: bool = False
+    """Whether the broker set the timestamp, and not the producer."""
 
 
 class RecordWriter:
@@ -132,6 +145,7 @@ class RecordWriter:
                     key=record.key,
                     partition=record.partition,
                     timestamp=record.timestamp_ms or 0,
+                    headers=list(record.headers) or None,
                     on_delivery=settled.note,
                 )
             except BufferError as exc:
@@ -201,12 +215,14 @@ def read_records(
     *,
     partitions: Sequence[int] | None = None,
     last_offsets: int | None = None,
+    between: Mapping[int, tuple[int, int]] | None = None,
     read_committed: bool = True,
     timeout_s: float = TIMEOUT_S_DEFAULT,
 ) -> Iterator[ReadRecord]:
     """From the first offset to the end as it is at this call; nothing where there is no topic.
 
-    With `last_offsets`, no more than so many at the end of each partition.
+    With `last_offsets`, no more than so many at the end of each partition; with `between`, only
+    these partitions, each from the first of its two offsets to before the second.
 
     Partitions come interleaved, each in its order. Raises `BrokerError` at the call or while
     reading, `BrokerUnreachable` where it still waits for the cluster after `timeout_s`. No group is
@@ -214,15 +230,23 @@ def read_records(
     """
     reading = _Reading(cluster, topic, read_committed=read_committed, timeout_s=timeout_s)
     try:
-        bounds = reading.bounds(partitions, last_offsets)
+        bounds = reading.bounds(partitions if between is None else list(between), last_offsets)
     except BaseException:
         reading.close()
         raise
-    return reading.records(bounds)
+    return reading.records(bounds if between is None else _clipped(bounds, between))
 
 
 Bounds = Mapping[int, tuple[int, int]]
 """First offset and end of partitions that are not empty."""
+
+
+def _clipped(bounds: Bounds, between: Bounds) -> Bounds:
+    clipped = {
+        partition: (max(start, between[partition][0]), min(end, between[partition][1]))
+        for partition, (start, end) in bounds.items()
+    }
+    return {partition: (start, end) for partition, (start, end) in clipped.items() if start < end}
 
 
 class _Reading:
@@ -232,7 +256,7 @@ class _Reading:
         self._alias, self._topic, self._timeout_s = cluster.alias, topic, timeout_s
         self._deadline_s = monotonic_s() + timeout_s
         self._errors = ErrorLog(alias=cluster.alias)
-        settings = _reader_settings(cluster, self._errors, read_committed=read_committed)
+        settings = reader_settings(cluster, self._errors, read_committed=read_committed)
         try:
             self._consumer: Any = Consumer(settings)
         except KafkaException as exc:
@@ -283,7 +307,7 @@ class _Reading:
         if error.code() == KafkaError._PARTITION_EOF:
             # Transaction markers and compaction leave no record at the end to stop at.
             unfinished.pop(message.partition(), None)
-        elif error.code() not in _NO_GROUP_NEEDED:
+        elif error.code() not in NO_GROUP_NEEDED:
             broken = self._error(KafkaException(error))
             if not broken.retriable:
                 raise broken
@@ -341,9 +365,10 @@ class _Reading:
         )
 
 
-def _reader_settings(
+def reader_settings(
     cluster: ClusterConfig, errors: ErrorLog, *, read_committed: bool
 ) -> dict[str, object]:
+    """Of a consumer that joins no group, commits nothing and tells where a partition ends."""
     settings: dict[str, object] = {
         **confluent_settings(cluster, "consumer"),
         "group.id": _READER_GROUP,
@@ -370,6 +395,8 @@ def _read(message: Any) -> ReadRecord:
         timestamp_ms=message.timestamp()[1],
         key=message.key(),
         value=message.value(),
+        headers=tuple(message.headers() or ()),
+        is_append_time=message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME,
     )
 
 

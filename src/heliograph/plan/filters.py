@@ -27,6 +27,7 @@ from heliograph.config.sections import (
     DEFAULT_TOPIC_FILTER,
 )
 from heliograph.errors import ConfigError, PluginFailed
+from heliograph.plan.groups import is_shadow
 
 TOPIC_FILTER_KEY: Final = "topic.filter.class"
 GROUP_FILTER_KEY: Final = "group.filter.class"
@@ -152,8 +153,19 @@ def group_filter(flow: FlowConfig) -> GroupFilter:
     path = flow.groups.filter_class
     if path == DEFAULT_GROUP_FILTER:
         groups = Patterns.of(flow.groups.include, flow.groups.exclude)
-        return PatternGroupFilter(patterns=groups)
-    return _python_filter(flow, GROUP_FILTER_KEY, path, GROUP_FILTER_METHODS[0])
+        return _NoShadows(filter=PatternGroupFilter(patterns=groups))
+    found = _python_filter(flow, GROUP_FILTER_KEY, path, GROUP_FILTER_METHODS[0])
+    return _NoShadows(filter=found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NoShadows:
+    """Whatever is asked for, groups that a drill made on one cluster stay there."""
+
+    filter: GroupFilter
+
+    def should_follow(self, group: str) -> bool:
+        return not is_shadow(group) and self.filter.should_follow(group)
 
 
 def config_filter(flow: FlowConfig) -> ConfigFilter:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
+SHADOW_PREFIX: Final = "heliograph-drill."
+"""Of the groups that a drill commits instead of the real ones, for as long as it lasts."""
 GroupProtocol = Literal["classic", "consumer"]
 """`consumer` is the protocol of KIP-848, where brokers assign the partitions."""
 
@@ -41,3 +43,8 @@ class GroupOffset:
     metadata: str = ""
     leader_epoch: int | None = None
     """Of the cluster where it was committed; means nothing on another one."""
+
+
+def is_shadow(group: str) -> bool:
+    """Whether only a drill has a group of this name; such groups are not followed anywhere."""
+    return group.startswith(SHADOW_PREFIX)

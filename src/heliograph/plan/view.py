@@ -40,6 +40,8 @@ class PartitionView:
     partition: int
     leader: int | None
     """Broker id; None while there is no leader."""
+    replica_count: int | None = None
+    """None where nobody asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

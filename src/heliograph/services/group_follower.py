@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from heliograph.broker.groups import GroupAdmin
-from heliograph.broker.records import read_records
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig
-from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised, WireError
-from heliograph.model import TopicName, TopicPartition
+from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised
+from heliograph.model import TopicPartition
 from heliograph.plan.checkpoints import (
     CheckpointKey,
     GroupPlace,
@@ -33,7 +32,8 @@ from heliograph.plan.groups import GroupOffset
 from heliograph.plan.naming import naming_policy, source_alias
 from heliograph.services.clients import Clients
 from heliograph.services.flow_map import FlowMap
-from heliograph.wire.mirror_records import Checkpoint, decode_checkpoint
+from heliograph.services.told_checkpoints import NOTHING_TOLD, read_told
+from heliograph.wire.mirror_records import Checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -126,21 +126,21 @@ class GroupFollower:
             if self._is_loaded:
                 return
             try:
-                told, garbage_records = _read_checkpoints(self.target, self.checkpoints_topic)
+                told = read_told(self.target, self.checkpoints_topic)
             except NotAuthorised as exc:
                 # As MirrorMaker 2 does: what is told from here on is right without it.
                 log.warning("%s: %s; earlier checkpoints are not known", self.flow.id, exc)
-                told, garbage_records = {}, 0
-            if garbage_records:
+                told = NOTHING_TOLD
+            if told.garbage_records:
                 log.warning(
                     "%s: %d records of topic %s are no checkpoints and were skipped",
                     self.flow.id,
-                    garbage_records,
+                    told.garbage_records,
                     self.checkpoints_topic,
                 )
             with self._lock:
-                self._garbage_records = garbage_records
-                for key, checkpoint in told.items():
+                self._garbage_records = told.garbage_records
+                for key, checkpoint in told.checkpoints.items():
                     group, target = key
                     if not self._group_filter.should_follow(group):
                         continue
@@ -198,23 +198,3 @@ def trouble(problems: Mapping[str, BrokerError], consequence: str) -> BrokerErro
     if kind not in (NotAuthorised, BrokerUnreachable):
         kind = BrokerError
     return kind(f"{text}: {consequence}")
-
-
-def _read_checkpoints(
-    cluster: ClusterConfig, topic: TopicName
-) -> tuple[dict[CheckpointKey, Checkpoint], int]:
-    """The last checkpoint of each key, and how many records were none."""
-    told: dict[bytes, Checkpoint] = {}
-    garbage_records = 0
-    for record in read_records(cluster, topic, partitions=[0]):
-        if record.key is not None and record.value is None:
-            # A tombstone takes back what was told before.
-            told.pop(record.key, None)
-            continue
-        try:
-            checkpoint = decode_checkpoint(record.key, record.value)
-        except WireError:
-            garbage_records += 1
-        else:
-            told[record.key or b""] = checkpoint
-    return {checkpoint_key(checkpoint): checkpoint for checkpoint in told.values()}, garbage_records
