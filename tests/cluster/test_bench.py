@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from heliograph.bench.copying import CopyRun, run_copy
+from heliograph.bench.drilling import DrillRun
 from heliograph.bench.filling import build_batch, fill_topic
 from heliograph.bench.latency import PacedProducer, TimingConsumer
 from heliograph.bench.partitions import Look, lags_s
@@ -158,3 +160,30 @@ def test_the_quick_result_has_the_four_systems_and_their_medians() -> None:
         "plain_16k": {"heliograph": 1000, "mm2_default": 100, "mm2_tuned": 200, "floor": 1100}
     }
     assert reached == {"8 x mm2_default": True, "4 x mm2_tuned": True, "0.85 x floor": True}
+
+
+def test_a_drill_may_cost_a_tenth_of_the_p99_and_must_pass() -> None:
+    (row,) = choose_rows(("drill",), 1.0)
+    run = DrillRun(
+        system=System.HELIOGRAPH,
+        round_index=0,
+        drills=9,
+        drill_s=2.0,
+        problems=(),
+        quiet_seen=1_000,
+        quiet_p50_ms=2.0,
+        quiet_p99_ms=10.0,
+        drilled_seen=1_000,
+        drilled_p50_ms=2.0,
+        drilled_p99_ms=10.9,
+        missing=0,
+        repeated=0,
+    )
+    slower, failed = replace(run, drilled_p99_ms=11.5), replace(run, problems=("lost",))
+
+    told = [
+        verdicts(RowResult(row=row, runs=(each,), failures=())) for each in (run, slower, failed)
+    ]
+
+    assert [verdict.reached for (verdict,) in told] == [True, False, False]
+    assert told[0][0].got == "1.090 x, 0 drills failed"

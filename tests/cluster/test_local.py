@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 from typer.testing import CliRunner
 
-from heliograph.cli.local import local_app
+from heliograph.cli.local import local
 from heliograph.errors import LocalClusterError
 from heliograph.local.cluster import ClusterSpec, LocalCluster, start_clusters
 from heliograph.local.kafka import cache_folder
@@ -179,16 +179,16 @@ def name() -> Iterator[str]:
 def test_up_stays_in_the_background_until_down(name: str) -> None:
     command = CliRunner()
 
-    up = command.invoke(local_app, ["up", "--cluster", "A", "--name", name, "--json"])
+    up = command.invoke(local, ["up", "--cluster", "A", "--name", name, "--json"])
     try:
         assert up.exit_code == 0, up.stderr
         (cluster,) = json.loads(up.stdout)["clusters"]
         admin = AdminClient({"bootstrap.servers": cluster["bootstrap_servers"]})
         brokers = admin.list_topics(timeout=10).brokers
-        again = command.invoke(local_app, ["up", "--name", name])
+        again = command.invoke(local, ["up", "--name", name])
     finally:
-        down = command.invoke(local_app, ["down", "--name", name])
-    down_again = command.invoke(local_app, ["down", "--name", name])
+        down = command.invoke(local, ["down", "--name", name])
+    down_again = command.invoke(local, ["down", "--name", name])
 
     assert list(brokers) == [0]
     assert (again.exit_code, "up already" in again.stderr) == (1, True)
@@ -203,7 +203,7 @@ def test_up_without_java_is_one_sentence(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
 
-    answer = CliRunner().invoke(local_app, ["up", "--name", name])
+    answer = CliRunner().invoke(local, ["up", "--name", name])
 
     assert answer.exit_code == 1
     assert " ".join(answer.stderr.split()) == (

@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Final
 
 _CARRIER: Final = "tests.crash.carrier"
-_FORKS: Final = multiprocessing.get_context("forkserver")
-# The main module too, or each child would import pytest to find it.
-_FORKS.set_forkserver_preload(["__main__", _CARRIER])
+FORKS: Final = multiprocessing.get_context("forkserver")
+# The main module too, or each child would import pytest to find it. All that children ever need is
+# named here, because there is one such server and the last list that it is given counts.
+FORKS.set_forkserver_preload(
+    ["__main__", _CARRIER, "tests.crash.failing_over", "tests.crash.failing_back"]
+)
 
 
 class Child:
     """Spoken to like `subprocess.Popen`; carries what the order in the file says."""
 
     def __init__(self, order: Path) -> None:
-        self._process = _FORKS.Process(target=_carry_out, args=(order,))
+        self._process = FORKS.Process(target=_carry_out, args=(order,))
         self._process.start()
 
     @property

@@ -78,12 +78,12 @@ def _measure(
     round_index: int,
 ) -> LatencyRun:
     with PacedProducer(stage.source_address, topic, row) as producer:
-        _await_topic(stage.target_address, target_topic, row.partitions, mirror)
+        await_topic(stage.target_address, target_topic, row.partitions, mirror)
         with TimingConsumer(stage.target_address, target_topic, row.partitions) as consumer:
             # What was sent while the mirror was starting must be through before anything is timed.
             wait_until(
                 lambda: len(consumer.delays_ms) >= producer.sent - _CAUGHT_UP_RECORDS,
-                lambda: _ensure_all_well(mirror, producer, consumer),
+                lambda: ensure_all_well(mirror, producer, consumer),
                 "catching up",
             )
             time.sleep(row.warmup_s)
@@ -91,7 +91,7 @@ def _measure(
             time.sleep(row.seconds)
             end, cpu_to_s, to_s = producer.sent, mirror.cpu_s(), monotonic_s()
             time.sleep(_LAST_RECORDS_S)
-            _ensure_all_well(mirror, producer, consumer)
+            ensure_all_well(mirror, producer, consumer)
     delays = {
         number: delay for number, delay in consumer.delays_ms.items() if first <= number < end
     }
@@ -229,7 +229,7 @@ class TimingConsumer:
                 self._next[part.partition] = record.offset + 1
 
 
-def _ensure_all_well(
+def ensure_all_well(
     mirror: MirrorProcess, producer: PacedProducer, consumer: TimingConsumer
 ) -> None:
     mirror.ensure_alive()
@@ -238,7 +238,7 @@ def _ensure_all_well(
             raise failure
 
 
-def _await_topic(address: Address, topic: str, partitions: int, mirror: MirrorProcess) -> None:
+def await_topic(address: Address, topic: str, partitions: int, mirror: MirrorProcess) -> None:
     with RawConnection(address) as connection:
         wait_until(
             lambda: (

@@ -9,17 +9,26 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from heliograph.bench.auditing import AuditRun
 from heliograph.bench.copying import CopyRun
+from heliograph.bench.drilling import DrillRun
+from heliograph.bench.failing_over import FailoverRun
 from heliograph.bench.latency import LatencyRun
 from heliograph.bench.machine import Machine
 from heliograph.bench.partitions import PartitionsRun
 from heliograph.bench.rows import (
+    AUDIT_GOAL_FACTOR,
     CPU_GOAL_FACTOR,
+    DRILL_P99_GOAL_FACTOR,
+    FAILOVER_GOAL_S,
     LAG_GOAL_S,
     LATENCY_P50_GOAL_FACTOR,
     LATENCY_P99_GOAL_FACTOR,
     QUICK_ROW,
+    AuditRow,
     CopyRow,
+    DrillRow,
+    FailoverRow,
     LatencyRow,
     System,
     TranslationRow,
@@ -65,6 +74,12 @@ def verdicts(result: RowResult) -> list[Verdict]:
         return _latency_verdicts(result)
     if isinstance(result.row, TranslationRow):
         return _translation_verdicts(result)
+    if isinstance(result.row, DrillRow):
+        return _drill_verdicts(result)
+    if isinstance(result.row, FailoverRow):
+        return _failover_verdicts(result)
+    if isinstance(result.row, AuditRow):
+        return _audit_verdicts(result)
     worst = _medians(result.runs, lambda r: r.lag_s_max if isinstance(r, PartitionsRun) else None)
     if System.HELIOGRAPH not in worst:
         return []
@@ -163,6 +178,60 @@ def _translation_verdicts(result: RowResult) -> list[Verdict]:
             goal="0 in every row",
             got=f"{again}, {without} partitions without a place",
             reached=again == 0 and without == 0,
+        )
+    ]
+
+
+def _drill_verdicts(result: RowResult) -> list[Verdict]:
+    own = [run for run in result.runs if isinstance(run, DrillRun)]
+    if not own:
+        return []
+    factor = median(run.drilled_p99_ms / run.quiet_p99_ms for run in own)
+    failed = sum(len(run.problems) for run in own)
+    return [
+        Verdict(
+            measure=f"{result.row.name}: p99 while it is drilled",
+            goal=f"at most {DRILL_P99_GOAL_FACTOR:g} x without",
+            got=f"{factor:.3f} x, {failed} drills failed",
+            reached=factor <= DRILL_P99_GOAL_FACTOR and not failed,
+        )
+    ]
+
+
+def _audit_verdicts(result: RowResult) -> list[Verdict]:
+    own = [run for run in result.runs if isinstance(run, AuditRun)]
+    if not own:
+        return []
+    plain_s = {
+        "a Python consumer": median(run.python_consumer_s for run in own),
+        "Kafka's own consumer": median(run.java_consumer_s for run in own),
+    }
+    audit_s, command_s = (
+        median(run.audit_s for run in own),
+        median(run.command_s for run in own),
+    )
+    differing = sum(run.findings for run in own)
+    return [
+        Verdict(
+            measure=f"{result.row.name}: both sides compared, against one pass of {who}",
+            goal=f"at most {AUDIT_GOAL_FACTOR:g} x its {seconds:.2f} s",
+            got=f"{audit_s / seconds:.2f} x, with Spark's start {command_s / seconds:.2f} x",
+            reached=audit_s <= AUDIT_GOAL_FACTOR * seconds and not differing,
+        )
+        for who, seconds in plain_s.items()
+    ]
+
+
+def _failover_verdicts(result: RowResult) -> list[Verdict]:
+    own = [run.command_s for run in result.runs if isinstance(run, FailoverRun)]
+    if not own:
+        return []
+    return [
+        Verdict(
+            measure=f"{result.row.name}: the whole command, source down",
+            goal=f"under {FAILOVER_GOAL_S:g} s",
+            got=f"{median(own):.2f} s, slowest {max(own):.2f} s",
+            reached=max(own) < FAILOVER_GOAL_S,
         )
     ]
 

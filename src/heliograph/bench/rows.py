@@ -94,7 +94,45 @@ class TranslationRow:
     systems: tuple[System, ...] = (System.HELIOGRAPH, System.MM2_DEFAULT)
 
 
-Row = CopyRow | LatencyRow | PartitionsRow | TranslationRow
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillRow:
+    """A paced flow whose groups are drilled: does anybody who waits for its records notice?"""
+
+    name: str
+    records_per_s: int = 1_000
+    record_bytes: int = 100
+    partitions: int = 4
+    groups: int = 10
+    warmup_s: float = 45.0
+    laps: int = 4
+    """Of each kind: quiet, and full of drills one after the other."""
+    lap_s: float = 20.0
+    systems: tuple[System, ...] = (System.HELIOGRAPH,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverRow:
+    """An unplanned failover of a flow that is being carried, its source gone."""
+
+    name: str
+    groups: int = 100
+    partitions: int = 64
+    systems: tuple[System, ...] = (System.HELIOGRAPH,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """A mirrored topic audited, against plain consumers that read one side once."""
+
+    name: str
+    records: int = 5_000_000
+    record_bytes: int = 100
+    batch_bytes: int = 16_384
+    partitions: int = 4
+    systems: tuple[System, ...] = (System.HELIOGRAPH,)
+
+
+Row = CopyRow | LatencyRow | PartitionsRow | TranslationRow | DrillRow | FailoverRow | AuditRow
 
 _H, _D, _T, _F = System.HELIOGRAPH, System.MM2_DEFAULT, System.MM2_TUNED, System.FLOOR
 
@@ -139,6 +177,9 @@ ROWS: Final[tuple[Row, ...]] = (
     LatencyRow(name="latency"),
     PartitionsRow(name="partitions_1000"),
     TranslationRow(name="translation"),
+    DrillRow(name="drill"),
+    FailoverRow(name="failover"),
+    AuditRow(name="audit"),
 )
 
 QUICK_ROW: Final = "plain_16k"
@@ -148,6 +189,12 @@ CPU_GOAL_FACTOR: Final = 0.1
 LATENCY_P50_GOAL_FACTOR: Final = 1 / 3
 LATENCY_P99_GOAL_FACTOR: Final = 1.0
 LAG_GOAL_S: Final = 1.0
+DRILL_P99_GOAL_FACTOR: Final = 1.1
+"""A flow's p99 while it is drilled, as a share of its p99 otherwise."""
+
+FAILOVER_GOAL_S: Final = 5.0
+AUDIT_GOAL_FACTOR: Final = 1.0
+"""Time of an audit of both sides, as a share of a plain consumer's pass over one."""
 
 _RECORDS_MIN: Final = 400
 _PARTITIONS_MIN: Final = 8
@@ -178,6 +225,22 @@ class Scale:
                 row,
                 records=max(whole, records - records % whole),
                 settle_s=max(5.0, row.settle_s * self.factor),
+            )
+        if isinstance(row, AuditRow):
+            records = max(_RECORDS_MIN, int(row.records * self.factor))
+            return replace(row, records=records - records % row.partitions)
+        if isinstance(row, FailoverRow):
+            return replace(
+                row,
+                groups=max(4, int(row.groups * self.factor)),
+                partitions=max(4, int(row.partitions * self.factor)),
+            )
+        if isinstance(row, DrillRow):
+            return replace(
+                row,
+                warmup_s=max(1.0, row.warmup_s * self.factor),
+                laps=max(1, int(row.laps * self.factor)),
+                lap_s=max(3.0, row.lap_s * self.factor),
             )
         return replace(
             row,

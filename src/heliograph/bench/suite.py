@@ -7,14 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, assert_never
 
+from heliograph.bench.auditing import AuditRun, run_audit_row
 from heliograph.bench.copying import CopyRun, run_copy
+from heliograph.bench.drilling import DrillRun, run_drill
+from heliograph.bench.failing_over import FailoverRun, run_failover
 from heliograph.bench.filling import fill_topic
 from heliograph.bench.floor import floor_rate
 from heliograph.bench.latency import LatencyRun, run_latency
 from heliograph.bench.partitions import PartitionsRun, run_partitions
 from heliograph.bench.raw import RawConnection
 from heliograph.bench.rows import (
+    AuditRow,
     CopyRow,
+    DrillRow,
+    FailoverRow,
     LatencyRow,
     PartitionsRow,
     Row,
@@ -32,7 +38,7 @@ _WARM_UP_LAPS: Final = 2
 
 ROUNDS: Final = 3
 
-Run = CopyRun | LatencyRun | PartitionsRun | TranslationRun
+Run = CopyRun | LatencyRun | PartitionsRun | TranslationRun | DrillRun | FailoverRun | AuditRun
 Say = Callable[[str], None]
 
 
@@ -141,6 +147,12 @@ def _run_one(
             return run_partitions(stage, row, system, round_index, heliograph_keys)
         case TranslationRow():
             return run_translation(stage, row, system, round_index, heliograph_keys)
+        case DrillRow():
+            return run_drill(stage, row, system, round_index, heliograph_keys)
+        case FailoverRow():
+            return run_failover(stage, row, system, round_index, heliograph_keys)
+        case AuditRow():
+            return run_audit_row(stage, row, system, round_index, heliograph_keys)
         case _:
             assert_never(row)
 
@@ -162,5 +174,22 @@ def one_line(run: Run) -> str:
             worst = {lag: max(found, default=-1) for lag, found in run.read_again.items()}
             told = ", ".join(f"{lag:,}: {count:,}" for lag, count in worst.items())
             return f"{run.system.value} records read again by lag, worst partition: {told}"
+        case DrillRun():
+            return (
+                f"{run.system.value} p99 {run.quiet_p99_ms:.2f} ms, {run.drilled_p99_ms:.2f} ms "
+                f"beside {run.drills} drills of {run.drill_s:.2f} s, {len(run.problems)} problems"
+            )
+        case AuditRun():
+            return (
+                f"{run.system.value} {run.records:,} records on both sides: {run.audit_s:.2f} s, "
+                f"with Spark's start {run.command_s:.2f} s; one side by a Python consumer "
+                f"{run.python_consumer_s:.2f} s, by Kafka's own {run.java_consumer_s:.2f} s"
+            )
+        case FailoverRun():
+            steps = ", ".join(f"{name} {seconds:.2f}" for name, seconds in run.step_s.items())
+            return (
+                f"{run.system.value} {run.groups} groups x {run.partitions} partitions: "
+                f"{run.command_s:.2f} s, steps {run.rto_s:.2f} s ({steps})"
+            )
         case _:
             assert_never(run)

@@ -112,6 +112,17 @@ def prepare(
     return Launch(system=system, argv=argv)
 
 
+def keys_for_groups(alias: str) -> Mapping[str, str]:
+    """What a row needs whose groups are called `<alias>-…`: found and told within a second."""
+    return {
+        "emit.checkpoints.enabled": "true",
+        "emit.checkpoints.interval.seconds": "1",
+        "refresh.groups.enabled": "true",
+        "refresh.groups.interval.seconds": "1",
+        "groups": f"{alias}-.*",
+    }
+
+
 def properties_text(
     system: System,
     route: Route,

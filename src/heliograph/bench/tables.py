@@ -8,11 +8,23 @@ from typing import Final
 
 from rich.table import Table
 
+from heliograph.bench.auditing import AuditRun
 from heliograph.bench.copying import CopyRun
+from heliograph.bench.drilling import DrillRun
+from heliograph.bench.failing_over import FailoverRun
 from heliograph.bench.latency import LatencyRun
 from heliograph.bench.partitions import PartitionsRun
 from heliograph.bench.report import cpu_per_gb, rates, startups, verdicts
-from heliograph.bench.rows import CopyRow, LatencyRow, PartitionsRow, System, TranslationRow
+from heliograph.bench.rows import (
+    AuditRow,
+    CopyRow,
+    DrillRow,
+    FailoverRow,
+    LatencyRow,
+    PartitionsRow,
+    System,
+    TranslationRow,
+)
 from heliograph.bench.suite import RowResult
 from heliograph.bench.translation import TranslationRun
 
@@ -34,6 +46,12 @@ def result_tables(results: Sequence[RowResult]) -> Iterator[Table]:
             yield _partitions_table(result)
         elif isinstance(result.row, TranslationRow):
             yield _translation_table(result)
+        elif isinstance(result.row, DrillRow):
+            yield _drill_table(result)
+        elif isinstance(result.row, FailoverRow):
+            yield _failover_table(result)
+        elif isinstance(result.row, AuditRow):
+            yield _audit_table(result)
     yield _verdict_table(results)
     if any(result.failures for result in results):
         yield _failure_table(results)
@@ -115,6 +133,50 @@ def _translation_table(result: RowResult) -> Table:
             worst = f"{max(again):,}" if again else ""
             without = sum(run.without_place[lag] for run in own)
             table.add_row(system.value, f"{lag:,}", mean, worst, str(without))
+    return table
+
+
+def _drill_table(result: RowResult) -> Table:
+    table = Table(title=f"{result.row.name}, every run", title_justify="left")
+    for name in ("system", "lap", "p50 ms", "p99 ms", "seen", "missing", "drills", "s each"):
+        table.add_column(name, justify="left" if name in ("system", "lap") else "right")
+    for run in result.runs:
+        if isinstance(run, DrillRun):
+            quiet = [f"{run.quiet_p50_ms:.2f}", f"{run.quiet_p99_ms:.2f}", f"{run.quiet_seen:,}"]
+            beside = [f"{run.drilled_p50_ms:.2f}", f"{run.drilled_p99_ms:.2f}"]
+            table.add_row(run.system.value, "quiet", *quiet, f"{run.missing:,}", "", "")
+            drills = [str(run.drills), f"{run.drill_s:.2f}"]
+            table.add_row("", "drilled", *beside, f"{run.drilled_seen:,}", "", *drills)
+    return table
+
+
+def _audit_table(result: RowResult) -> Table:
+    table = Table(title=f"{result.row.name}, every run", title_justify="left")
+    columns = ("system", "records", "audit s", "command s", "Python consumer s", "Kafka's own s")
+    for name in columns:
+        table.add_column(name, justify="left" if name == "system" else "right")
+    for run in result.runs:
+        if isinstance(run, AuditRun):
+            times = (run.audit_s, run.command_s, run.python_consumer_s, run.java_consumer_s)
+            table.add_row(run.system.value, f"{run.records:,}", *(f"{one:.2f}" for one in times))
+    return table
+
+
+def _failover_table(result: RowResult) -> Table:
+    table = Table(title=f"{result.row.name}, every run", title_justify="left")
+    for name in ("system", "groups", "partitions", "command s", "steps s", "slowest step"):
+        table.add_column(name, justify="left" if name in ("system", "slowest step") else "right")
+    for run in result.runs:
+        if isinstance(run, FailoverRun):
+            slowest = max(run.step_s, key=lambda name: run.step_s[name])
+            table.add_row(
+                run.system.value,
+                str(run.groups),
+                str(run.partitions),
+                f"{run.command_s:.2f}",
+                f"{run.rto_s:.2f}",
+                f"{slowest} {run.step_s[slowest]:.2f}",
+            )
     return table
 
 

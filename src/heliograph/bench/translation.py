@@ -20,7 +20,7 @@ from heliograph.bench.mirror import MirrorProcess, running
 from heliograph.bench.raw import RawConnection
 from heliograph.bench.rows import CopyRow, System, TranslationRow
 from heliograph.bench.stage import Stage
-from heliograph.bench.systems import Route, prepare
+from heliograph.bench.systems import Route, keys_for_groups, prepare
 from heliograph.bench.watch import wait_until
 from heliograph.broker.records import read_records
 from heliograph.config.schema import ClusterConfig
@@ -51,13 +51,7 @@ def run_translation(
     stage.create_source_topic(topic, row.partitions)
     route = stage.route(alias, topic)
     folder = stage.folder / "runs" / alias
-    keys = {
-        "emit.checkpoints.enabled": "true",
-        "emit.checkpoints.interval.seconds": "1",
-        "refresh.groups.enabled": "true",
-        "refresh.groups.interval.seconds": "1",
-        "groups": f"{alias}-.*",
-    }
+    keys = keys_for_groups(alias)
     launch = prepare(system, route, folder, heliograph_keys, keys)
     try:
         with running(launch, folder / "mirror.log") as mirror:
@@ -77,7 +71,7 @@ def _measure(
     groups = {lag: f"{route.source_alias}-{lag}" for lag in row.lags if lag <= end}
     for lag, group in groups.items():
         at = dict.fromkeys(range(row.partitions), end - lag)
-        _commit(stage, group, route.topic, at, mirror)
+        commit_group(stage, group, route.topic, at, mirror)
     # What MirrorMaker 2 holds back is written within its flush interval: it gets that time too.
     time.sleep(row.settle_s)
     mirror.ensure_alive()
@@ -126,9 +120,10 @@ def _await_mirrored(
         )
 
 
-def _commit(
+def commit_group(
     stage: Stage, group: str, topic: str, offsets: Mapping[int, int], mirror: MirrorProcess
 ) -> None:
+    """Put a group without members somewhere on the source."""
     admin = AdminClient({"bootstrap.servers": stage.source.bootstrap, "log_level": 4})
     wanted = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
 

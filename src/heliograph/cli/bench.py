@@ -18,6 +18,17 @@ from rich.console import Console
 if TYPE_CHECKING:
     from heliograph.bench.suite import Order, RowResult
 
+BENCH_HELP: Final = """Measure Heliograph, MirrorMaker 2 and the floor, on the same brokers.
+
+Every row is run with each system in turn, several times; the medians are told. Ends with 1 when a
+system did not do its work.
+
+Examples:
+
+  heliograph bench
+
+  heliograph bench --quick --json
+"""
 _QUICK_SECONDS_MAX: Final = 270.0
 _RESULTS: Final = Path("bench") / "results"
 _NEEDED: Final = ("psutil", "matplotlib")

@@ -15,7 +15,7 @@ from heliograph.errors import LocalClusterError
 from heliograph.local import background
 from heliograph.local.background import BackgroundCluster, Wanted
 
-local_app = typer.Typer(
+local = typer.Typer(
     no_args_is_help=True,
     help="Real Kafka clusters on this machine, to try things with. Needs Java 17 or newer; "
     "Kafka itself is fetched once into the cache folder.",
@@ -40,7 +40,7 @@ _Name = Annotated[
 ]
 
 
-@local_app.command(help=flowed(_UP_HELP))
+@local.command(help=flowed(_UP_HELP))
 def up(
     cluster: Annotated[
         list[str] | None,
@@ -88,7 +88,7 @@ Example:
 """
 
 
-@local_app.command(help=flowed(_DOWN_HELP))
+@local.command(help=flowed(_DOWN_HELP))
 def down(name: _Name = "default") -> None:
     told = Console(stderr=True, emoji=False)
     try:

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -21,13 +21,16 @@ from heliograph.clock import monotonic_s
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.model import FlowId, LaneId, LaneProgress, Stalled
+from heliograph.recovery.audit_loop import audit_loops
+from heliograph.recovery.drill_schedule import drill_loop
 from heliograph.services.clients import Clients
 from heliograph.services.desk import LedgerDesk
 from heliograph.services.lease import Leases
-from heliograph.services.loops import Loops
+from heliograph.services.loops import FlowLoop, Loops
 from heliograph.services.steer import Mirror
 from heliograph.services.upkeep import upkeep_loops
 from heliograph.shuttle.flow import fetch_limits
+from heliograph.spark.audit import audit_runner
 from heliograph.spark.session import start_session, stop_session, task_slots
 from heliograph.spark.slots import Slots
 from heliograph.spark.task import make_shuttle
@@ -41,15 +44,17 @@ _CORES_PER_SLOT: Final = 2
 """One slot fills its target broker long before it fills a core; more of them only share that
 broker."""
 _LEASE_WAIT_S: Final = 3.0
+_LOOPS_S_MAX: Final = 1.0
 EXIT_STALLED: Final = 3
 
 RUN_HELP: Final = """Mirror topics as FILE says, until told to stop.
 
 Ctrl-C or SIGTERM drains: what was fetched is appended and settled, then the mirror ends. A second
 one ends it at once. Either way nothing is lost and nothing repeated: the next run goes on exactly
-there. A second driver of the same flows stands by and takes over when the first is gone.
+there. A second driver of the same flows stands by and takes over when the first is gone. A flow
+that `heliograph failover` has fenced is not carried by anybody until its fence is lifted.
 
-Ends with 3 when a lane is stalled at the end, or waits for `heliograph adopt`.
+Ends with 3 when a lane is stalled at the end, or waits for `heliograph adopt`, or a flow is fenced.
 
 Examples:
 
@@ -121,7 +126,7 @@ def mirror(
         _leased(config, lease=lease) as (desk, leases),
         closing(Clients(config)) as clients,
     ):
-        leads = _leading(config, leases)
+        leads, why_fenced = _leading(config, leases), _fencing(leases)
         session = start_session(
             config.engine,
             clusters=config.clusters,
@@ -136,13 +141,14 @@ def mirror(
             engine=config.engine,
             carrier=partial(make_shuttle, limits=fetch_limits(config)),
         )
-        loops = Loops(upkeep_loops(config, clients, desk, slots.progress), leads)
+        upkeep = upkeep_loops(config, clients, desk, slots.progress)
+        loops = Loops((*upkeep, *_proofs(config, session, desk, stop)), leads)
         try:
             slots.start(count)
-            if leases is not None:
-                leases.slot_count = count
-                leases.wait_known(_LEASE_WAIT_S)
-            steered = Mirror(config, desk, clients, count, leads)
+            leases.slot_count = count
+            leases.wait_known(_LEASE_WAIT_S)
+            steered = Mirror(config, desk, clients, count, leads, why_fenced)
+            leases.carrying = _Carrying(steered, slots, loops)
             with open_display(live) as display:
                 steered.steer(slots)
                 phase(f"{len(steered.lanes)} lanes handed to {count} slots")
@@ -161,31 +167,70 @@ def mirror(
             loops.stop()
             slots.stop()
             stop_session(session)
-    return _verdict(progress, steered.unadopted)
+    return _verdict(progress, steered)
+
+
+def _proofs(
+    config: MirrorConfig, session: Any, desk: LedgerDesk, stop: StopSignals
+) -> tuple[FlowLoop, ...]:
+    """What proves the copy while it is made: drills as scheduled, audits as the file asks."""
+    clusters = {
+        flow.id: (config.source_of(flow.id), config.target_of(flow.id)) for flow in config.flows
+    }
+    drills = [drill_loop(config, flow, desk) for flow in config.flows]
+    return (*drills, *audit_loops(config, audit_runner(session, clusters, lambda: not stop.wanted)))
 
 
 @contextmanager
-def _leased(config: MirrorConfig, *, lease: bool) -> Iterator[tuple[LedgerDesk, Leases | None]]:
-    """The ledgers, and the leases unless not wanted; claimed while Spark starts."""
+def _leased(config: MirrorConfig, *, lease: bool) -> Iterator[tuple[LedgerDesk, Leases]]:
+    """The ledgers and the leases, claimed while Spark starts; without `lease` only fences count."""
     desk = LedgerDesk(config.clusters)
-    leases = Leases(config, desk) if lease else None
+    leases = Leases(config, desk, exclusive=lease)
     try:
-        if leases is not None:
-            leases.start()
+        leases.start()
         yield desk, leases
     finally:
-        if leases is not None:
-            leases.release()
+        leases.release()
         desk.close()
 
 
-def _leading(config: MirrorConfig, leases: Leases | None) -> Callable[[FlowId], bool]:
+def _leading(config: MirrorConfig, leases: Leases) -> Callable[[FlowId], bool]:
     """Whether a pair is ours to look after; one that mirrors nothing has no lease and is."""
 
     def leads(flow: FlowId) -> bool:
-        return leases is None or not config.flow(flow).enabled or leases.leads(flow)
+        return not config.flow(flow).enabled or leases.leads(flow)
 
     return leads
+
+
+def _fencing(leases: Leases) -> Callable[[FlowId], str]:
+    """Why a flow is fenced; nothing where it is not."""
+
+    def why(flow: FlowId) -> str:
+        fence = leases.fence(flow)
+        return "" if fence is None else fence.why
+
+    return why
+
+
+class _Carrying:
+    """What must be over before a fenced flow's lease is let go: its lanes and its loops."""
+
+    def __init__(self, steered: Mirror, slots: Slots, loops: Loops) -> None:
+        self._steered, self._slots, self._loops = steered, slots, loops
+        self._given_up_s: dict[FlowId, float] = {}
+
+    def give_up(self, flow: FlowId) -> None:
+        self._given_up_s.setdefault(flow, monotonic_s())
+        self._steered.give_up(self._slots)
+
+    def carries(self, flow: FlowId) -> bool:
+        if any(lane.flow == flow for lane in self._slots.current()):
+            return True
+        # A step that waits for a dead source fails in the end and has written nothing; failing
+        # over does not wait for it.
+        given_up_s = self._given_up_s.get(flow, monotonic_s())
+        return self._loops.is_busy(flow) and monotonic_s() - given_up_s < _LOOPS_S_MAX
 
 
 def slot_count(config: MirrorConfig, room: int) -> int:
@@ -227,14 +272,14 @@ def _follow(
         time.sleep(_TICK_S)
 
 
-def _verdict(progress: Mapping[LaneId, LaneProgress], unadopted: int) -> int:
+def _verdict(progress: Mapping[LaneId, LaneProgress], steered: Mirror) -> int:
     stalled = [at for at in progress.values() if isinstance(at.state, Stalled)]
     for at in stalled:
         if isinstance(at.state, Stalled):
             log.error("%s: stalled: %s: %s", at.lane, at.state.reason, at.state.detail)
     records = sum(at.records for at in progress.values())
     log.info("%d lanes, %d records mirrored by this run", len(progress), records)
-    return EXIT_STALLED if stalled or unadopted else 0
+    return EXIT_STALLED if stalled or steered.unadopted or steered.fenced else 0
 
 
 class StopSignals:

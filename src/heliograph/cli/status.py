@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -17,6 +18,7 @@ from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, print_json, results
 from heliograph.cli.tables import TopicRow, ago, counted, new_table, states, topic_table
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.services.drill_memo import LastDrill
 from heliograph.services.places import every
 from heliograph.services.status import FlowStatus, LaneStatus, MirrorStatus, StatusReader
 
@@ -151,7 +153,14 @@ def flow_line(flow: FlowStatus) -> str:
         f"lost {lost:,}",
         *([f"{foreign:,} of others"] if foreign else []),
     ]
-    return f"{flow.flow}: {', '.join(parts)}; {_carrier(flow)}"
+    drilled = "" if flow.last_drill is None else f"; {drill_words(flow.last_drill)}"
+    return f"{flow.flow}: {', '.join(parts)}; {_carrier(flow)}{drilled}"
+
+
+def drill_words(last: LastDrill) -> str:
+    if last.verdict == "pass":
+        return f"last drill passed {ago(last.at_ms)}"
+    return f"last drill, {ago(last.at_ms)}, {last.sentence}"
 
 
 def as_document(found: MirrorStatus) -> dict[str, Any]:
@@ -177,6 +186,7 @@ def _flow_document(flow: FlowStatus) -> dict[str, Any]:
     return {
         "flow": str(flow.flow),
         "problem": flow.problem or None,
+        "fence": None if flow.fence is None else {"at_ms": flow.fence.at_ms, "why": flow.fence.why},
         "carried_by": None
         if holder is None
         else {
@@ -189,6 +199,7 @@ def _flow_document(flow: FlowStatus) -> dict[str, Any]:
         "lag_records": total(lane.lag_records for lane in flow.lanes),
         "lost_records": sum(lane.lost_records for lane in flow.lanes),
         "foreign_records": sum(lane.foreign_records for lane in flow.lanes),
+        "last_drill": None if flow.last_drill is None else asdict(flow.last_drill),
         "lanes": [_lane_document(lane) for lane in flow.lanes],
     }
 
@@ -256,6 +267,11 @@ def _lane_table(lanes: Sequence[LaneStatus]) -> RenderableType:
 
 
 def _carrier(flow: FlowStatus) -> str:
+    if flow.fence is not None:
+        left = (
+            "" if flow.holder is None else f", {flow.holder.host} pid {flow.holder.pid} leaves it"
+        )
+        return f"fenced{left}: {flow.fence.why}"
     if flow.holder is None:
         return "nobody carries it" if flow.producer else "never run"
     return f"carried by {flow.holder.host} pid {flow.holder.pid}, seen {ago(flow.holder.at_ms)}"

@@ -115,6 +115,10 @@ class LedgerDesk:
         if entries:
             self._call(self._write(flow, entries))
 
+    def note(self, flow: FlowId, entries: Iterable[Entry | Tombstone]) -> None:
+        """Write what others decided, in order; durable when this returns."""
+        self._call(self._write(flow, entries))
+
     def forget_lanes(self, flow: FlowId, topics: Collection[TopicName]) -> None:
         """Forget all lanes of these topics, as if they had never begun. No slot may carry them."""
         self._call(self._forget_lanes(flow, topics))

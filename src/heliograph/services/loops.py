@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from heliograph.clock import monotonic_s
-from heliograph.errors import MirrorError
+from heliograph.errors import DrillFailed, MirrorError
 from heliograph.model import FlowId
 
 log = logging.getLogger(__name__)
@@ -83,6 +83,10 @@ class Loops:
             if not turn.is_running and self._leads(turn.loop.flow):
                 self._step(turn, is_last=True)
 
+    def is_busy(self, flow: FlowId) -> bool:
+        """Whether a step of the flow is under way."""
+        return any(turn.is_running and turn.loop.flow == flow for turn in self._turns)
+
     @property
     def problems(self) -> Mapping[FlowId, str]:
         """What does not work at this moment, a sentence per flow."""
@@ -97,10 +101,11 @@ class Loops:
             for turn in self._turns:
                 if turn.is_running or turn.due_s > monotonic_s():
                     continue
-                if not self._leads(turn.loop.flow):
-                    turn.problem = ""
-                    continue
+                # Busy before it asks: who waits until it is not busy may then rely on the answer.
                 turn.is_running = True
+                if not self._leads(turn.loop.flow):
+                    turn.is_running, turn.problem = False, ""
+                    continue
                 turn.due_s = monotonic_s() + turn.loop.interval_s
                 # Not a pool's: those keep a process alive whose cluster does not answer.
                 threading.Thread(target=self._step, args=(turn,), name="loop", daemon=True).start()
@@ -112,8 +117,12 @@ class Loops:
                 turn.loop.finish()
             else:
                 turn.loop.step()
+        except DrillFailed as exc:
+            # Nothing is tried again before the next drill is due.
+            self._failed(turn, name, str(exc), again="")
         except MirrorError as exc:
-            self._failed(turn, name, str(exc))
+            again = f"; tried again every {turn.loop.interval_s:g} s"
+            self._failed(turn, name, str(exc), again=again)
         except Exception as exc:  # our own bug must not end what others copy
             if not turn.problem:
                 log.exception("%s: a bug, please report it", name)
@@ -125,7 +134,7 @@ class Loops:
         finally:
             turn.is_running = False
 
-    def _failed(self, turn: _Turn, name: str, problem: str) -> None:
+    def _failed(self, turn: _Turn, name: str, problem: str, *, again: str) -> None:
         if turn.problem != problem:
-            log.error("%s: %s; tried again every %g s", name, problem, turn.loop.interval_s)
+            log.error("%s: %s%s", name, problem, again)
         turn.problem = problem

@@ -8,6 +8,7 @@ the targets ready and hands the lanes to slots. It may be repeated after a crash
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -74,7 +75,7 @@ class _FlowState:
 
 
 class Mirror:
-    """All flows of one configuration. Used by one thread."""
+    """All flows of one configuration. Used by one thread, but for `give_up`."""
 
     RETRY_S = 5.0
 
@@ -85,9 +86,13 @@ class Mirror:
         clients: Clients,
         slot_count: int,
         leads: Callable[[FlowId], bool] = lambda _: True,
+        why_fenced: Callable[[FlowId], str] = lambda _: "",
     ) -> None:
         self._config = config
         self._leads = leads
+        self._why_fenced = why_fenced
+        """Why nobody may carry a flow, or nothing."""
+        self._handing_out = threading.Lock()
         self._desk = desk
         self._slot_ids = tuple(SlotId(number) for number in range(slot_count))
         self._admins: dict[ClusterAlias, ClusterAdmin] = {}
@@ -106,12 +111,21 @@ class Mirror:
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        return tuple(lane for state in self._flows.values() for lane in state.lanes)
+        """Of the flows that are led by this driver."""
+        return tuple(
+            lane for flow, state in self._flows.items() if self._leads(flow) for lane in state.lanes
+        )
 
     @property
     def problems(self) -> Mapping[FlowId, str]:
-        """Why a flow could not be planned; empty when all were."""
-        return {flow: state.problem for flow, state in self._flows.items() if state.problem}
+        """Why a flow stands still or could not be planned; empty when all were."""
+        found = {flow: self._why_fenced(flow) or s.problem for flow, s in self._flows.items()}
+        return {flow: problem for flow, problem in found.items() if problem}
+
+    @property
+    def fenced(self) -> frozenset[FlowId]:
+        """Flows that nobody may carry until somebody lifts their fence."""
+        return frozenset(flow for flow in self._flows if self._why_fenced(flow))
 
     @property
     def unadopted(self) -> int:
@@ -120,7 +134,7 @@ class Mirror:
 
     @property
     def ready(self) -> bool:
-        return all(state.ready for state in self._flows.values())
+        return all(state.ready or self._why_fenced(flow) for flow, state in self._flows.items())
 
     @property
     def due(self) -> bool:
@@ -157,6 +171,13 @@ class Mirror:
                     self._delete_gone(state, slots)
                 except BrokerError as exc:
                     self._failed(state, exc)
+
+    def give_up(self, slots: SlotsLike) -> None:
+        """Lanes of flows that are not led any more leave the slots, settled; from any thread.
+
+        Whoever steers may wait for a dead cluster at that moment, and they must not wait with it.
+        """
+        self._hand_out(slots)
 
     def rebalance(self, slots: SlotsLike) -> None:
         """Move lanes away from a slot that carries far more than the others; usually nothing."""
@@ -286,6 +307,11 @@ class Mirror:
             log.log(logging.ERROR if weight is Weight.PROBLEM else logging.INFO, "%s", text)
 
     def _hand_out(self, slots: SlotsLike) -> None:
+        # Two hands at once could put lanes back that the other has just taken away.
+        with self._handing_out:
+            self._assign(slots)
+
+    def _assign(self, slots: SlotsLike) -> None:
         lanes = {lane.id: lane for lane in self.lanes}
         weights = {lane: weigh(load) for lane, load in slots.loads().items()}
         widths = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
@@ -74,5 +75,32 @@ def test_a_driver_that_stands_by_has_nothing_to_do_and_is_not_finished() -> None
 
         assert not mirror.due
         assert not mirror.finished({})
+    finally:
+        desk.close()
+
+
+def test_a_fenced_flow_leaves_the_slots_from_any_thread_and_holds_up_no_end() -> None:
+    desk, slots, fenced = LedgerDesk(CONFIG.clusters), FakeSlots(), threading.Event()
+    try:
+        mirror = Mirror(
+            CONFIG,
+            desk,
+            Clients(CONFIG),
+            1,
+            leads=lambda _: not fenced.is_set(),
+            why_fenced=lambda _: "failed over" if fenced.is_set() else "",
+        )
+        mirror._flows[FLOW].lanes, mirror._flows[FLOW].ready = (LANE,), True
+        mirror.rebalance(slots)
+        fenced.set()
+
+        giver = threading.Thread(target=mirror.give_up, args=(slots,))
+        giver.start()
+        giver.join()
+
+        assert slots.applied == [{SlotId(0): (LANE,)}, {SlotId(0): ()}]
+        assert mirror.fenced == {FLOW}
+        assert mirror.problems == {FLOW: "failed over"}
+        assert mirror.finished({})
     finally:
         desk.close()

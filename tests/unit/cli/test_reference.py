@@ -24,7 +24,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
         yield from commands(each, (*path, name))
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(typer.main.get_command(app())))
 SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
 
@@ -64,9 +64,11 @@ def test_help_teaches_with_an_example(name: str) -> None:
         "adopt",
         "bench",
         "config",
+        "drill",
         "groups",
         "ledger",
         "local up",
+        "offsets",
         "plan",
         "release",
         "reset",

@@ -53,6 +53,28 @@ def test_a_loop_that_hangs_holds_up_no_other_and_never_overlaps_itself() -> None
     assert stuck.steps == stuck.at_once_max == 1
 
 
+def test_a_flow_is_busy_while_a_step_of_it_is_under_way_and_no_longer() -> None:
+    free, leads = threading.Event(), threading.Event()
+    leads.set()
+
+    def wait(_: int) -> None:
+        free.wait(10)
+
+    other = FlowId(source=ClusterAlias("B"), target=ClusterAlias("A"))
+    loops = Loops([_Loop(wait), _Loop(lambda _: None, flow=other)], lambda _: leads.is_set())
+    loops.start()
+    wait_until(lambda: loops.is_busy(_FLOW), "a step under way")
+
+    leads.clear()
+    still_busy = loops.is_busy(_FLOW)
+    free.set()
+    wait_until(lambda: not loops.is_busy(_FLOW), "its end")
+
+    assert still_busy
+    assert not loops.is_busy(other)
+    loops.stop()
+
+
 def test_a_step_that_fails_is_shown_said_once_and_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -1,0 +1,314 @@
+"""`heliograph failback`: come back to a cluster that was left. Runs on the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.text import Text
+
+from heliograph.cli.failover import say
+from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.output import EXIT_STALLED, print_json, remarks, results, start_logging
+from heliograph.cli.tables import Side, new_table
+from heliograph.config.load import load_config
+from heliograph.model import FlowId, TopicName
+from heliograph.plan.parting import DELETING, Choice, PartitionParting, TopicParting, Treatment
+from heliograph.recovery.export import FOLDER_DEFAULT
+from heliograph.recovery.failback import (
+    FailbackReport,
+    Preview,
+    abandon,
+    fail_back,
+    preview,
+)
+from heliograph.recovery.failback_scene import FailbackOrder
+
+FAILBACK_HELP: Final = """Come back to the source of a flow that was failed over.
+
+Finds per partition where the two histories part, by the ledger and by comparing the records before
+it; saves the records that were never mirrored, in a topic on the present primary and in Parquet
+files; and lets the flow back (B->A, which must be in the file) begin at exactly that place.
+
+Where topics have parted you choose. --resync copies only the difference: topics with the same
+offsets on both sides are deleted on A and copied from the parting, because Kafka cannot cut the end
+of a log; to the others the difference is appended, by the map. --wipe deletes all topics on A and
+copies everything. Nothing is deleted without --yes; --dry-run names each topic and count. Where
+nothing has parted neither is needed and nothing is deleted.
+
+B stays primary. Going home is then `heliograph failover FILE --flow 'B->A' --planned`. Flows whose
+mirrored topics have names of their own (A.orders) cannot part: there the flow goes on and groups go
+back by its map.
+
+Each step is recorded in the ledger. After a crash the same command goes on where it stopped;
+--abandon gives an unfinished failback up. Ends with 3 when something stands in the way and nothing
+is broken.
+
+Examples:
+
+  heliograph failback mm2.properties --flow 'A->B' --dry-run
+
+  heliograph failback mm2.properties --flow 'A->B' --resync --yes
+
+  heliograph failback mm2.properties --flow 'A->B' --wipe --export-dir /var/saved --yes
+"""
+
+_COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
+    ("topic", "left"),
+    ("partitions", "right"),
+    ("never mirrored", "right"),
+    ("offsets", "right"),
+    ("expired", "right"),
+    ("parted", "left"),
+    ("what becomes of it", "left"),
+)
+_UNDECIDED: Final = "choose --resync or --wipe"
+_NOTES_SHOWN_MAX: Final = 20
+
+
+def failback(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` is given.")
+    ],
+    flow: Annotated[
+        str | None,
+        typer.Option("--flow", metavar="A->B", help="The flow that was failed over."),
+    ] = None,
+    resync: Annotated[
+        bool, typer.Option("--resync", help="Where topics have parted, copy the difference.")
+    ] = False,
+    wipe: Annotated[
+        bool, typer.Option("--wipe", help="Delete the topics on A and copy everything.")
+    ] = False,
+    export_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--export-topic",
+            metavar="NAME",
+            help="Topic on B for what was never mirrored [default: heliograph-unmirrored.A].",
+        ),
+    ] = None,
+    export_dir: Annotated[
+        Path, typer.Option("--export-dir", metavar="DIR", help="Directory for the Parquet files.")
+    ] = FOLDER_DEFAULT,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Topics may be deleted on A.")] = False,
+    give_up: Annotated[
+        bool, typer.Option("--abandon", help="Give up an unfinished failback.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout; steps go to stderr.")
+    ] = False,
+) -> None:
+    start_logging()
+    config = load_config(file)
+    flows = chosen_flows(config, flow)
+    if flow is None and len(flows) != 1:
+        raise typer.BadParameter(f"failback needs --flow: {', '.join(map(str, flows))}")
+    if resync and wipe:
+        raise typer.BadParameter("--resync and --wipe are two ways; choose one")
+    if give_up:
+        if resync or wipe or dry_run:
+            raise typer.BadParameter("--abandon goes with no other choice")
+        told = asyncio.run(abandon(config, flows[0]))
+        if as_json:
+            print_json({"flow": str(flows[0]), "state": "abandoned", "told": told})
+        else:
+            remarks().print(told, soft_wrap=True)
+        return
+    order = FailbackOrder(
+        flow=flows[0],
+        choice=Choice.RESYNC if resync else Choice.WIPE if wipe else Choice.NONE,
+        export_topic=None if export_topic is None else TopicName(export_topic),
+        export_dir=export_dir,
+        may_delete=yes,
+    )
+    if dry_run:
+        _show(asyncio.run(preview(config, order)), as_json=as_json)
+        return
+    report = asyncio.run(fail_back(config, order, say))
+    if as_json:
+        print_json(_report_document(report))
+    else:
+        _print_report(report)
+    if _problems(report):
+        raise typer.Exit(EXIT_STALLED)
+
+
+def _problems(report: FailbackReport) -> Mapping[str, str]:
+    problems: Mapping[str, str] = report.course.facts("groups").get("problems", {})
+    return problems
+
+
+def _show(found: Preview, *, as_json: bool) -> None:
+    flow = found.order.flow
+    if as_json:
+        print_json(
+            {
+                "flow": str(flow),
+                "state": "finished" if found.finished else "preview",
+                "choice": found.order.choice.value,
+                "renaming": found.is_renaming,
+                "unfinished_steps": None
+                if found.unfinished is None
+                else [step.name for step in found.unfinished.done],
+                "topics": _topics_document(found.partings, found.treatments),
+            }
+        )
+        return
+    console = results()
+    if found.finished is not None:
+        console.print(f"{flow} was failed back already; there is nothing left to do")
+        return
+    if found.unfinished is not None:
+        done = ", ".join(step.name for step in found.unfinished.done) or "nothing"
+        console.print(f"an unfinished failback would be taken up; done: {done}", soft_wrap=True)
+    if found.is_renaming:
+        console.print(
+            f"only {flow} writes its topics on {flow.target}: nothing can have parted, nothing is "
+            f"deleted; its fence is lifted and groups go back to {flow.source}",
+            soft_wrap=True,
+        )
+    else:
+        _print_topics(flow, found.partings, found.treatments)
+    remarks().print("nothing was changed")
+
+
+def _print_topics(
+    flow: FlowId,
+    partings: Sequence[TopicParting],
+    treatments: Mapping[TopicName, Treatment | None],
+) -> None:
+    console = results()
+    console.print(Text(f"{flow}: topics on {flow.source}", style="bold"))
+    table = new_table(_COLUMNS)
+    for each in partings:
+        what = treatments[each.topic]
+        style = "red" if what is None or what in DELETING else ""
+        table.add_row(
+            each.topic,
+            str(len(each.partitions)),
+            f"{each.unmirrored_records:,}",
+            f"{each.source_records:,}",
+            f"{each.expired_records:,}",
+            _parted(each),
+            Text(_UNDECIDED if what is None else what.value, style=style),
+        )
+    console.print(table)
+    notes = [note for each in partings for note in each.notes]
+    for note in notes[:_NOTES_SHOWN_MAX]:
+        console.print(f"note: {note}", soft_wrap=True)
+    if len(notes) > _NOTES_SHOWN_MAX:
+        console.print(f"and {len(notes) - _NOTES_SHOWN_MAX} more notes; --json has them all")
+    _print_sums(flow, partings, treatments)
+
+
+def _print_sums(
+    flow: FlowId,
+    partings: Iterable[TopicParting],
+    treatments: Mapping[TopicName, Treatment | None],
+) -> None:
+    console = results()
+    deleted = [each for each in partings if treatments[each.topic] in DELETING]
+    for each in deleted:
+        lost = (
+            f"; {each.expired_records:,} of them {flow.target} has deleted by now"
+            if each.expired_records
+            else ""
+        )
+        where = (
+            f"what was before the parting is then only on {flow.target}"
+            if treatments[each.topic] is Treatment.RECREATE
+            else f"{flow.target}'s copy takes their place"
+        )
+        console.print(
+            f"deleted on {flow.source}: {each.topic}, {each.source_records:,} offsets in "
+            f"{each.source_partition_count} partitions, {each.unmirrored_records:,} of them saved "
+            f"first; {where}{lost}",
+            soft_wrap=True,
+        )
+
+
+def _parted(topic: TopicParting) -> str:
+    if topic.is_recreated:
+        return "created again"
+    if topic.target_topic_id is None:
+        return "only on the old side"
+    if topic.source_topic_id is None:
+        return "only on the new side"
+    return "yes" if topic.is_parted else "no"
+
+
+def _print_report(report: FailbackReport) -> None:
+    console = results()
+    if report.was_over:
+        console.print(f"{report.order.flow} was failed back already; nothing was done now")
+        for step in report.course.done:
+            console.print(f"{step.name}: {step.told}", soft_wrap=True)
+    elif not report.is_renaming:
+        _print_topics(report.order.flow, report.partings, report.treatments)
+    for group, why in _problems(report).items():
+        console.print(f"group {group}: {why}", soft_wrap=True)
+    console.print(report.next_line, soft_wrap=True)
+
+
+def _report_document(report: FailbackReport) -> dict[str, Any]:
+    course = report.course
+    return {
+        "flow": str(report.order.flow),
+        "state": "finished before" if report.was_over else "finished",
+        "course": course.id,
+        "choice": course.choices.get("how"),
+        "renaming": report.is_renaming,
+        "steps": [
+            {
+                "step": step.name,
+                "seconds": step.seconds,
+                "told": step.told,
+                "facts": dict(step.facts),
+            }
+            for step in course.done
+        ],
+        "topics": _topics_document(report.partings, report.treatments),
+        "next": report.next_line,
+    }
+
+
+def _topics_document(
+    partings: Sequence[TopicParting], treatments: Mapping[TopicName, Treatment | None]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": each.topic,
+            "treatment": None if (what := treatments[each.topic]) is None else what.name.lower(),
+            "parted": each.is_parted,
+            "recreated": each.is_recreated,
+            "on_source": each.source_topic_id is not None,
+            "on_target": each.target_topic_id is not None,
+            "unmirrored_records": each.unmirrored_records,
+            "source_offsets": each.source_records,
+            "expired_records": each.expired_records,
+            "partitions": [_partition_document(partition) for partition in each.partitions],
+        }
+        for each in partings
+    ]
+
+
+def _partition_document(each: PartitionParting) -> dict[str, Any]:
+    return {
+        "partition": each.partition,
+        "position": each.position,
+        "source_next_offset": each.source_offset,
+        "target_next_offset": each.target_offset,
+        "source": None if each.source_end is None else [each.source_start, each.source_end],
+        "target": None if each.target_end is None else [each.target_start, each.target_end],
+        "unmirrored_records": each.unmirrored_records,
+        "expired_records": each.expired_records,
+        "identical": each.is_identical,
+        "note": each.note or None,
+    }

@@ -1,0 +1,142 @@
+"""`heliograph failover`: leave the source, go on at the target. Runs on the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from heliograph.cli.failover_view import (
+    preview_document,
+    print_preview,
+    print_report,
+    report_document,
+)
+from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.output import EXIT_STALLED, print_json, remarks, start_logging
+from heliograph.config.load import load_config
+from heliograph.config.schema import MirrorConfig
+from heliograph.model import FlowId
+from heliograph.recovery.failover import FailoverOrder, Preview, abandon, fail_over, preview
+from heliograph.recovery.steps import StepEvent
+
+FAILOVER_HELP: Final = """Leave the source of a flow and go on at its target, exactly.
+
+Without --planned nothing of the source is needed: the flow is fenced, so that no driver carries it
+any more, every group is committed on the target at the exact place where it stood, hooks tell the
+world, and what never arrived is listed per partition from the last known ends of the source.
+
+With --planned nothing is lost: first producers must stop (by the hook `failover.before.command`, or
+by you), lanes are drained to lag 0 while `heliograph run` goes on, and the tail of every lane is
+compared by content.
+
+Each step is recorded in the flow's ledger. After a crash the same command goes on where it stopped;
+--abandon gives an unfinished failover up. Groups with members on the target are not moved, and then
+none is, unless --skip-active says so. `heliograph failback` is the way back.
+
+Ends with 3 when something stands in the way and nothing is broken: groups in use, producers that
+still write, a tail that differs, a hook that failed, an earlier failover asked for differently.
+
+Examples:
+
+  heliograph failover mm2.properties --flow 'A->B' --dry-run
+
+  heliograph failover mm2.properties --flow 'A->B' --yes
+
+  heliograph failover mm2.properties --flow 'A->B' --planned
+"""
+
+
+def failover(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` is given.")
+    ],
+    flow: Annotated[
+        str | None, typer.Option("--flow", metavar="A->B", help="The flow, if there are several.")
+    ] = None,
+    planned: Annotated[
+        bool, typer.Option("--planned", help="Drain and compare first; needs the source.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    skip_active: Annotated[
+        bool,
+        typer.Option("--skip-active", help="Leave groups alone that are in use on the target."),
+    ] = False,
+    give_up: Annotated[
+        bool, typer.Option("--abandon", help="Give up an unfinished failover; lifts its fence.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout; steps go to stderr.")
+    ] = False,
+) -> None:
+    start_logging()
+    config = load_config(file)
+    flows = chosen_flows(config, flow)
+    if len(flows) != 1:
+        raise typer.BadParameter(f"failover needs --flow: {', '.join(map(str, flows))}")
+    if give_up:
+        if planned or dry_run or skip_active:
+            raise typer.BadParameter("--abandon goes with no other choice")
+        _give_up(config, flows[0], as_json=as_json)
+        return
+    order = FailoverOrder(
+        flow=flows[0], mode="planned" if planned else "unplanned", skip_active=skip_active
+    )
+    if dry_run or not yes:
+        found = asyncio.run(preview(config, order))
+        if dry_run:
+            _show(found, as_json=as_json)
+            raise typer.Exit(EXIT_STALLED if found.refusal else 0)
+        if found.finished is None:
+            _show(found, as_json=False)
+            if not typer.confirm(f"fail over {order.flow} ({order.mode})?", err=True):
+                remarks().print("nothing was changed")
+                raise typer.Exit(EXIT_STALLED)
+    report = asyncio.run(fail_over(config, order, say))
+    if as_json:
+        print_json(report_document(report))
+    else:
+        print_report(report)
+
+
+def say(event: StepEvent) -> None:
+    """One line for each thing that happens, on stderr."""
+    took = f"{event.seconds:6.1f} s" if event.what == "done" else " " * 8
+    text = {"begins": "begins", "done before": f"done before: {event.text}"}.get(
+        event.what, event.text
+    )
+    remarks().print(f"{event.step:<15} {took}  {text}", soft_wrap=True)
+
+
+def _show(found: Preview, *, as_json: bool) -> None:
+    if as_json:
+        print_json(preview_document(found))
+    else:
+        print_preview(found)
+
+
+def _give_up(config: MirrorConfig, flow: FlowId, *, as_json: bool) -> None:
+    given_up = asyncio.run(abandon(config, flow))
+    if as_json:
+        print_json(
+            {
+                "flow": str(flow),
+                "state": "abandoned",
+                "fence_lifted": given_up.fence_lifted,
+                "moved_groups": list(given_up.moved),
+            }
+        )
+        return
+    lifted = "its fence is lifted" if given_up.fence_lifted else "it had no fence yet"
+    remarks().print(f"the failover of {flow} was given up; {lifted}", soft_wrap=True)
+    if given_up.moved:
+        remarks().print(
+            f"groups that were moved stay where they are on {flow.target}: "
+            f"{', '.join(given_up.moved)}",
+            soft_wrap=True,
+        )

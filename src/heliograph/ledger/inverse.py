@@ -1,0 +1,108 @@
+"""A lane's map told from its other side, for the mirror that goes back. Pure; runs anywhere.
+
+Where a lane went from `A` to `B`, the lane from `B` to `A` has the same records at the same
+positions, with source and target offset exchanged. It goes on at the position where the histories
+of the two clusters part, so that all before it translates exactly, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heliograph.errors import InvariantError
+from heliograph.ledger.entries import Entry, HeadEntry, StartEntry, runs_entries
+from heliograph.ledger.runs import Run, Runs, require_ascending
+from heliograph.model import TopicId, TopicName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneBeginning:
+    """Where a lane begins that another mirror's history comes before."""
+
+    topic: TopicName
+    partition: int
+    here: Run
+    """The first record that is not on the target, and where it will go."""
+    before: tuple[Run, ...] = ()
+    """What is known to be on both sides before `here`."""
+    source_end_offset: int
+    source_topic_id: TopicId | None
+    target_topic_id: TopicId | None
+    adopted: bool = False
+    """Whether the target has records before the first run, at offsets nobody knows."""
+
+
+def inverted(runs: Runs, end_position: int) -> tuple[Run, ...]:
+    """The runs before `end_position`, source and target exchanged.
+
+    Only those of the present source topic: the others' records are not there to be mapped to.
+    """
+    contradicted_at = runs.contradicted_at
+    if contradicted_at is not None and contradicted_at < end_position:
+        raise InvariantError(f"target offsets go back at position {contradicted_at}")
+    if not runs or runs.source_restart_position >= end_position:
+        return ()
+    first = runs.source_restart_position
+    return tuple(_exchanged(run) for run in runs.since(first) if run.position < end_position)
+
+
+def has_unknown_before(starts: Sequence[StartEntry], first_position: int) -> bool:
+    """Whether the source has records before the first run that went to unknown target offsets.
+
+    So it is where the lane was adopted, and where it was sent back: what was copied before that
+    is at other offsets of the target than what the map says. After a topic that was created again
+    there is nothing before.
+    """
+    before = [start for start in starts if start.position < first_position]
+    if not before:
+        return bool(starts) and starts[0].adopted
+    here = next((start for start in starts if start.position == first_position), None)
+    return here is None or here.source_topic_id == before[-1].source_topic_id
+
+
+def lane_entries(lane: LaneBeginning, *, author: str, at_ms: int, detail: str) -> list[Entry]:
+    """Start, runs and head, in the order in which they must be written.
+
+    The head says where the next record goes; the broker must not know the flow's producer, or a
+    resume would take its last sequence for the lane's position.
+    """
+    here = lane.here
+    runs = [run for run in lane.before if run.position < here.position]
+    if not runs or runs[-1].at(here.position) != here:
+        runs.append(here)
+    require_ascending(runs)
+    first = runs[0]
+    start = StartEntry(
+        topic=lane.topic,
+        partition=lane.partition,
+        position=first.position,
+        author=author,
+        source_offset=first.source_offset,
+        target_offset=first.target_offset,
+        source_topic_id=lane.source_topic_id,
+        target_topic_id=lane.target_topic_id,
+        at_ms=at_ms,
+        adopted=lane.adopted,
+    )
+    head = HeadEntry(
+        topic=lane.topic,
+        partition=lane.partition,
+        position=here.position,
+        source_next_offset=here.source_offset,
+        source_end_offset=max(lane.source_end_offset, here.source_offset),
+        target_next_offset=here.target_offset,
+        source_topic_id=lane.source_topic_id,
+        target_topic_id=lane.target_topic_id,
+        at_ms=at_ms,
+        state="idle",
+        detail=detail,
+    )
+    explained = runs_entries(lane.topic, lane.partition, runs, author=author, end_position=None)
+    return [start, *explained, head]
+
+
+def _exchanged(run: Run) -> Run:
+    return Run(
+        position=run.position, source_offset=run.target_offset, target_offset=run.source_offset
+    )

@@ -1,0 +1,595 @@
+"""`heliograph drill` on real clusters: what it finds, what it leaves alone, when `run` does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree
+
+import pytest
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.groups import GroupAdmin
+from heliograph.broker.records import Record, RecordWriter
+from heliograph.cli import app as command_line
+from heliograph.config.load import load_config
+from heliograph.config.schema import MirrorConfig
+from heliograph.errors import DrillFailed
+from heliograph.ledger.entries import (
+    HeadEntry,
+    MemoKey,
+    RunsEntry,
+    StartEntry,
+    Tombstone,
+    new_author,
+)
+from heliograph.ledger.runs import Run
+from heliograph.local.cluster import LocalCluster
+from heliograph.model import ClusterAlias, FlowId, Idle, TopicName, TopicPartition
+from heliograph.plan.groups import is_shadow
+from heliograph.recovery.drill_schedule import DrillLoop
+from heliograph.recovery.shadows import commit_shadows, new_mark
+from heliograph.services.checkpoints import CheckpointsLoop
+from heliograph.services.clients import Clients
+from heliograph.services.desk import LedgerDesk
+from heliograph.services.drill_memo import LAST_SUBJECT, LastDrill, last_of
+from heliograph.services.loops import Loops
+from heliograph.services.steer import Mirror
+from heliograph.services.upkeep import upkeep_loops
+from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
+from tests.kit.clusters import TopicNames
+from tests.kit.groups import commit, committed
+from tests.kit.inside import InsideSlots
+from tests.kit.ledgers import open_ledger
+from tests.kit.mirror import RECORDS_ONLY, delete_records_before, lasting_topic, write_config
+from tests.kit.records import (
+    NewRec,
+    Transaction,
+    numbered,
+    produce,
+    produce_transactions,
+)
+from tests.kit.topics import create_topic, wait_until
+
+Pair = dict[str, LocalCluster]
+WITH_CHECKPOINTS: Final = {
+    **RECORDS_ONLY,
+    "emit.checkpoints.enabled": "true",
+    "checkpoints.topic.replication.factor": "1",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """One flow under aliases of its own between the shared clusters, one topic, one group."""
+
+    pair: Pair
+    file: Path
+    flow: FlowId
+    orders: str
+    group: str
+
+    @property
+    def config(self) -> MirrorConfig:
+        return load_config(self.file)
+
+    @property
+    def copy(self) -> str:
+        return f"{self.flow.source}.{self.orders}"
+
+    def at_source(self, offsets: dict[int, int], *, group: str = "", topic: str = "") -> None:
+        commit(self.pair["A"], group or self.group, topic or self.orders, offsets)
+
+    def shadows(self) -> list[str]:
+        """Those that stand in for groups of this scene."""
+        target = GroupAdmin(self.config.target_of(self.flow))
+        return [g for g in target.list_groups() if is_shadow(g) and self.group in g]
+
+    def last_drill(self) -> LastDrill | None:
+        with closing(LedgerDesk(self.config.clusters)) as desk:
+            return desk.ask(self.flow, last_of)
+
+
+def scene_of(pair: Pair, folder: Path, name: str, **settings: str) -> Scene:
+    flow = FlowId(source=ClusterAlias(f"{name}A"), target=ClusterAlias(f"{name}B"))
+    wanted = {
+        "topics": f"{name}-.*",
+        "groups": f"{name}-.*",
+        **{key.replace("_", "."): value for key, value in settings.items()},
+    }
+    file = write_config(
+        folder / f"{name}.properties",
+        {flow.source: pair["A"], flow.target: pair["B"]},
+        {str(flow): wanted},
+        top=WITH_CHECKPOINTS,
+    )
+    return Scene(pair=pair, file=file, flow=flow, orders=f"{name}-orders", group=f"{name}-billing")
+
+
+def mirror(scene: Scene) -> None:
+    """All that is there, and a checkpoint of every group."""
+    config = scene.config
+    with ExitStack() as stack:
+        clients = stack.enter_context(closing(Clients(config)))
+        desk = stack.enter_context(closing(LedgerDesk(config.clusters)))
+        slots = stack.enter_context(closing(InsideSlots(config.clusters)))
+        steered = Mirror(config, desk, clients, 1)
+        steered.steer(slots)
+
+        def is_done() -> bool:
+            found = slots.progress()
+            return len(found) == len(steered.lanes) > 0 and all(
+                isinstance(at.state, Idle) for at in found.values()
+            )
+
+        wait_until(is_done, "all lanes idle")
+        loops = upkeep_loops(config, clients, desk, slots.progress)
+        next(loop for loop in loops if loop.what == "checkpoints").step()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+Ask = Callable[..., Answer]
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """The command line as a shell sees it: exit code and both streams."""
+
+    def run(*words: str | Path) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["heliograph", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        out, err = capsys.readouterr()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return Answer(code, out, err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def good(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """100 records in each partition of `orders`, payments with an aborted transaction between.
+
+    `billing` has read 7 records since its checkpoint, and 5 records are not mirrored yet.
+    """
+    scene = scene_of(pair, tmp_path_factory.mktemp("drill"), "drillgood")
+    lasting_topic(pair["A"], scene.orders, partitions=2)
+    payments = lasting_topic(pair["A"], "drillgood-payments")
+    produce(pair["A"], scene.orders, numbered(200, partitions=2))
+    produce_transactions(
+        pair["A"],
+        payments,
+        [
+            Transaction(records=numbered(30)),
+            Transaction(records=numbered(10, start=30), commit=False),
+            Transaction(records=numbered(30, start=40)),
+        ],
+        transactional_id="drillgood",
+    )
+    scene.at_source({0: 40, 1: 100})
+    scene.at_source({0: 20}, group="drillgood-audit", topic=payments)
+    mirror(scene)
+    scene.at_source({0: 47})
+    produce(pair["A"], scene.orders, numbered(5, start=200))
+    return scene
+
+
+@contextmanager
+def webhook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Its address, and what it was sent."""
+    heard: list[dict[str, Any]] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            heard.append(json.loads(body))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing on stderr."""
+
+    server = HTTPServer(("127.0.0.1", 0), Hook)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/alarm", heard
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+# What a drill finds.
+
+
+def test_a_drill_of_a_sound_flow_passes_and_leaves_everything_as_it_was(
+    good: Scene, ask: Ask, tmp_path: Path
+) -> None:
+    source, target = good.pair["A"], good.pair["B"]
+    page = tmp_path / "drill.html"
+    niceness = os.nice(0)
+    before = [
+        committed(side, good.group, t)
+        for side in (source, target)
+        for t in (good.orders, good.copy)
+    ]
+
+    found = ask("drill", good.file, "--json", "--report", page)
+
+    after = [
+        committed(side, good.group, t)
+        for side in (source, target)
+        for t in (good.orders, good.copy)
+    ]
+    assert (found.code, found.document["reasons"]) == (0, [])
+    assert before == after == [{0: 47, 1: 100}, {}, {}, {}]
+    assert good.shadows() == []
+    assert os.nice(0) == niceness
+    assert found.document["rpo"]["records"] == 5
+    assert found.document["rpo"]["seconds"] > 0
+    billing, audit = sorted(found.document["groups"], key=lambda g: g["group"], reverse=True)
+    assert (billing["repeated_records"], billing["equal_records"]) == (7, 200)
+    assert (audit["repeated_records"], audit["equal_records"]) == (0, 60)
+    steps = [step["name"] for step in found.document["steps"] if step["in_rto"]]
+    assert steps == [
+        "reach the target",
+        "read the ledger and the checkpoints",
+        "place the groups by the map",
+        "commit the groups",
+        "go on reading",
+    ]
+    assert "PASS" in "".join(ElementTree.fromstring(page.read_text()).itertext())
+    last = good.last_drill()
+    assert last is not None
+    assert (last.verdict, last.rpo_records, last.repeated_records) == ("pass", 5, 7)
+    assert "last drill passed" in ask("status", good.file).out
+
+
+def test_tables_name_steps_topics_and_groups_and_a_limit_can_fail_the_drill(
+    good: Scene, ask: Ask
+) -> None:
+    found = ask("drill", good.file, "--group", ".*-billing", "--rpo-max-seconds", "0.001")
+
+    assert found.code == 3
+    assert "failed: RPO is" in found.out
+    assert "the drill failed" in found.out
+    for words in ("go on reading", good.orders, good.group):
+        assert words in found.out
+    assert "audit" not in found.out
+    # A drill of some groups is not the flow's rehearsal, so the ledger keeps the other one.
+    last = good.last_drill()
+    assert last is None or last.verdict == "pass"
+
+
+def test_records_that_are_gone_on_the_target_fail_the_drill_with_their_place(
+    pair: Pair, topic: TopicNames, tmp_path: Path, ask: Ask
+) -> None:
+    scene = scene_of(pair, tmp_path, topic("drilllost"))
+    lasting_topic(pair["A"], scene.orders)
+    produce(pair["A"], scene.orders, numbered(100))
+    scene.at_source({0: 10})
+    mirror(scene)
+    delete_records_before(pair["B"], scene.copy, {0: 30})
+
+    found = ask("drill", scene.file, "--json")
+
+    (group,) = found.document["groups"]
+    (lost,) = group["findings"]
+    assert found.code == 3
+    assert (lost["kind"], lost["source_start"], lost["source_end"]) == ("lost", 10, 30)
+    assert (lost["target_topic"], lost["target_start"], lost["target_end"]) == (scene.copy, 10, 30)
+    assert (group["skipped_records"], found.document["lost_records"]) == (20, 20)
+    assert scene.shadows() == []
+
+
+def test_a_changed_record_and_a_missing_one_are_named(
+    pair: Pair, topic: TopicNames, tmp_path: Path, ask: Ask
+) -> None:
+    scene = scene_of(pair, tmp_path, topic("drillbad"))
+    copied_badly(scene, changed=25, missing=40)
+
+    found = ask("drill", scene.file, "--json")
+
+    (group,) = found.document["groups"]
+    told = [
+        (one["kind"], one["source_start"], one["records"], one["note"]) for one in group["findings"]
+    ]
+    assert found.code == 3
+    assert told == [("changed", 25, 1, "value"), ("lost", 40, 1, "not in the map")]
+    assert group["equal_records"] == 58
+
+
+def copied_badly(scene: Scene, *, changed: int, missing: int) -> None:
+    """60 records mirrored as by somebody else, who left a ledger and a checkpoint at 10."""
+    source, target = scene.pair["A"], scene.pair["B"]
+    for cluster, name in ((source, scene.orders), (target, scene.copy)):
+        lasting_topic(cluster, name)
+    sent = numbered(60)
+    bad = NewRec(key=sent[changed].key, value=b"other", timestamp_ms=sent[changed].timestamp_ms)
+    got = [bad if n == changed else one for n, one in enumerate(sent) if n != missing]
+    produce(source, scene.orders, sent)
+    produce(target, scene.copy, got)
+    scene.at_source({0: 10})
+    orders, author = TopicName(scene.orders), new_author()
+    runs = (
+        Run(position=0, source_offset=0, target_offset=0),
+        Run(position=missing, source_offset=missing + 1, target_offset=missing),
+    )
+    ids: dict[str, Any] = {"source_topic_id": None, "target_topic_id": None, "at_ms": 1}
+    at: dict[str, Any] = {"topic": orders, "partition": 0}
+    with closing(LedgerDesk(scene.config.clusters)) as desk:
+        open_ledger(desk, scene.flow, ClusterAdmin(scene.config.target_of(scene.flow)), None)
+        desk.note(
+            scene.flow,
+            [
+                StartEntry(
+                    **at, **ids, position=0, author=author, source_offset=0, target_offset=0
+                ),
+                RunsEntry(**at, author=author, runs=runs, end_position=59),
+                HeadEntry(
+                    **at,
+                    **ids,
+                    position=59,
+                    source_next_offset=60,
+                    source_end_offset=60,
+                    target_next_offset=59,
+                    state="idle",
+                    detail="",
+                ),
+            ],
+        )
+    checkpoints = create_topic(target, f"{scene.flow.source}.checkpoints.internal")
+    key, value = encode_checkpoint(
+        Checkpoint(
+            group=scene.group,
+            topic=TopicName(scene.copy),
+            partition=0,
+            upstream_offset=10,
+            downstream_offset=10,
+            metadata="",
+        )
+    )
+    with closing(RecordWriter(scene.config.target_of(scene.flow))) as writer:
+        writer.write(TopicName(checkpoints), [Record(key=key, value=value)])
+
+
+def test_a_group_that_the_target_knows_nothing_of_fails_the_drill(good: Scene, ask: Ask) -> None:
+    late = f"{good.group}-late"
+    commit(good.pair["A"], late, good.orders, {1: 3})
+
+    found = ask("drill", good.file, "--group", late, "--json")
+
+    (group,) = found.document["groups"]
+    assert found.code == 3
+    assert [one["partition"] for one in group["unplaced"]] == [1]
+    assert (
+        f"group {late}: {good.orders}-1 has no place on the target"
+        in (found.document["reasons"][0])
+    )
+    GroupAdmin(good.config.source_of(good.flow)).delete_each([late])
+
+
+# What is wrong with the question.
+
+
+def test_bad_input_has_a_sentence_and_an_exit_code(good: Scene, ask: Ask, tmp_path: Path) -> None:
+    dead = tmp_path / "dead.properties"
+    dead.write_text(
+        good.file.read_text().replace(
+            f"{good.flow.source}.bootstrap.servers = {good.pair['A'].bootstrap}",
+            f"{good.flow.source}.bootstrap.servers = 127.0.0.1:1",
+        )
+    )
+    empty = scene_of(good.pair, tmp_path, "drillnever")
+
+    no_group = ask("drill", good.file, "--group", "nobody")
+    no_source = ask("drill", dead)
+    no_ledger = ask("drill", empty.file)
+    no_ledger_to_write = ask("drill", empty.file, "--every", "7d")
+    usage = [
+        ask("drill", good.file, "--every", "often"),
+        ask("drill", good.file, "--group", "("),
+        ask("drill", good.file, "--flow", "X->Y"),
+        ask("drill", good.file, "--every", "7d", "--report", tmp_path / "x.html"),
+        ask("drill", good.file, "--report", tmp_path / "absent" / "x.html"),
+    ]
+
+    assert no_group.code == no_source.code == no_ledger.code == no_ledger_to_write.code == 1
+    assert "matches 'nobody'; it follows drillgood-audit, drillgood-billing" in no_group.err
+    assert "a drill needs both clusters" in no_source.err
+    assert "nothing was mirrored yet" in no_ledger.err
+    assert "nothing was mirrored yet" in no_ledger_to_write.err
+    assert [answer.code for answer in usage] == [2] * 5
+
+
+def test_a_flow_without_groups_is_drilled_for_its_lanes(
+    pair: Pair, topic: TopicNames, tmp_path: Path, ask: Ask
+) -> None:
+    scene = scene_of(pair, tmp_path, topic("drillalone"))
+    lasting_topic(pair["A"], scene.orders)
+    produce(pair["A"], scene.orders, numbered(10))
+    mirror(scene)
+    produce(pair["A"], scene.orders, numbered(3, start=10))
+
+    found = ask("drill", scene.file, "--json")
+
+    assert (found.code, found.document["rpo"]["records"]) == (0, 3)
+    assert found.document["groups"] == []
+    assert any("only lanes and ledger" in note for note in found.document["notes"])
+
+
+# Shadow groups.
+
+
+def test_what_a_killed_drill_left_behind_is_removed_by_the_next(good: Scene, ask: Ask) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from heliograph.recovery.drill_reading import Sampler\n"
+        "Sampler.read_target = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from heliograph.cli.app import app\n"
+        "app('drill')(['drill', sys.argv[1]])\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", script, str(good.file)], check=False)
+    left = good.shadows()
+
+    found = ask("drill", good.file, "--group", ".*-audit", "--json")
+
+    assert killed.returncode == -signal.SIGKILL
+    assert left == [f"heliograph-drill.{good.group}"]
+    assert found.code == 0
+    assert good.shadows() == []
+    told = {step["name"]: step["told"] for step in found.document["steps"]}
+    assert told["clear away old shadows"] == "removed 2 that a drill had left behind"
+
+
+def test_a_group_of_that_name_that_is_somebodys_own_is_refused_and_left_alone(
+    good: Scene, ask: Ask
+) -> None:
+    target = GroupAdmin(good.config.target_of(good.flow))
+    name = f"heliograph-drill.{good.group}"
+    commit(good.pair["B"], name, good.copy, {0: 3})
+
+    found = ask("drill", good.file)
+
+    assert found.code == 1
+    assert f"a group {name} is there that no drill has made" in found.err
+    assert [at.offset for at in target.offsets([name])[name].values()] == [3]
+    target.delete_each([name])
+
+
+def test_shadows_of_a_drill_that_runs_are_refused_and_left_to_it(good: Scene, ask: Ask) -> None:
+    target = GroupAdmin(good.config.target_of(good.flow))
+    at = TopicPartition(topic=TopicName(good.copy), partition=0)
+    commit_shadows(target, {good.group: {at: 5}}, new_mark(good.flow))
+
+    found = ask("drill", good.file)
+
+    assert found.code == 1
+    assert f"a drill of {good.flow} is under way" in found.err
+    assert good.shadows() == [f"heliograph-drill.{good.group}"]
+    target.delete_each(good.shadows())
+
+
+def test_shadows_are_followed_by_no_flow_whatever_it_asks_for(good: Scene) -> None:
+    flow = good.config.flow(good.flow)
+    every = flow.model_copy(update={"groups": flow.groups.model_copy(update={"include": (".*",)})})
+    config = good.config.model_copy(update={"pairs": (every,)})
+    name = f"heliograph-drill.{good.group}-back"
+    commit(good.pair["A"], name, good.orders, {0: 3})
+
+    with closing(Clients(config)) as clients, closing(LedgerDesk(config.clusters)) as desk:
+        loops = upkeep_loops(config, clients, desk, dict)
+        (follower,) = [loop.follower for loop in loops if isinstance(loop, CheckpointsLoop)]
+        follower.look()
+
+    assert good.group in follower.followed
+    assert name not in follower.followed
+    GroupAdmin(config.source_of(good.flow)).delete_each([name])
+
+
+# The schedule.
+
+
+class Counted(DrillLoop):
+    steps = 0
+
+    def step(self) -> None:
+        try:
+            super().step()
+        finally:
+            self.steps += 1
+
+
+def test_a_drill_that_is_due_is_done_once_and_its_failure_stays_shown(
+    pair: Pair, topic: TopicNames, tmp_path: Path, ask: Ask
+) -> None:
+    with webhook() as (address, heard), ExitStack() as stack:
+        scene = scene_of(pair, tmp_path, topic("drilldue"), failover_webhook_url=address)
+        copied_badly(scene, changed=25, missing=40)
+        config = scene.config
+        desk = stack.enter_context(closing(LedgerDesk(config.clusters)))
+        idle = DrillLoop(config, config.flow(scene.flow), desk)
+        idle.step()
+        scheduled = ask("drill", scene.file, "--every", "7d", "--sample", "30")
+        loop = Counted(config, config.flow(scene.flow), desk, interval_s=0.1)
+        loops = Loops([loop], lambda _: True)
+
+        loops.start()
+        wait_until(lambda: loop.steps >= 4, "four looks at the schedule")
+        problems = dict(loops.problems)
+        loops.stop()
+
+        last = scene.last_drill()
+        assert last is not None
+        assert (scheduled.code, scheduled.out.count("drilled every 7 d")) == (0, 1)
+        assert "within a minute" in scheduled.out
+        assert [event["event"] for event in heard] == ["drill failed"]
+        assert heard[0]["detail"]["reasons"] == list(last.reasons)
+        assert last.verdict == "fail"
+        assert last.compared_records == 30
+        assert "failed: group" in problems[scene.flow]
+        # A driver that starts anew shows it too, and does not drill again.
+        with pytest.raises(DrillFailed, match="1 changed"):
+            DrillLoop(config, config.flow(scene.flow), desk).step()
+        assert scene.last_drill() == last
+        assert "last drill" in ask("status", scene.file).out
+        again = ask("drill", scene.file, "--every", "7d", "--json").document
+        assert again["next_due_ms"] == last.at_ms + 604_800_000
+        assert ask("drill", scene.file, "--every", "off").code == 0
+        DrillLoop(config, config.flow(scene.flow), desk).step()
+        assert len(heard) == 1
+
+
+def test_a_drill_that_cannot_be_done_raises_one_alarm_and_is_noted(
+    good: Scene, tmp_path: Path, ask: Ask
+) -> None:
+    assert ask("drill", good.file, "--every", "7d").code == 0
+    with webhook() as (address, heard), ExitStack() as stack:
+        text = good.file.read_text().replace(
+            f"{good.flow.source}.bootstrap.servers = {good.pair['A'].bootstrap}",
+            f"{good.flow.source}.bootstrap.servers = 127.0.0.1:1",
+        )
+        dead = tmp_path / "dead.properties"
+        dead.write_text(f"{text}{good.flow}.failover.webhook.url = {address}\n")
+        config = load_config(dead)
+        desk = stack.enter_context(closing(LedgerDesk(config.clusters)))
+        forget_last(desk, good.flow)
+        loop = DrillLoop(config, config.flow(good.flow), desk)
+
+        for _ in range(2):
+            with pytest.raises(DrillFailed, match="could not be done"):
+                loop.step()
+
+        last = good.last_drill()
+        assert last is not None
+        assert last.verdict == "not done"
+        assert len(heard) == 1
+        forget_last(desk, good.flow)
+    assert ask("drill", good.file, "--every", "off").code == 0
+
+
+def forget_last(desk: LedgerDesk, flow: FlowId) -> None:
+    desk.note(flow, [Tombstone(key=MemoKey(subject=LAST_SUBJECT))])

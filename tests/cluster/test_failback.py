@@ -1,0 +1,515 @@
+"""Coming back to a cluster that was left, after everything that may have happened meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.cli.app import app
+from heliograph.errors import ConfigError, MirrorError, NotAuthorised, RecoveryRefused
+from heliograph.ledger.translate import to_source, to_target
+from heliograph.local.cluster import LocalCluster
+from heliograph.model import TopicName
+from heliograph.plan.parting import Choice, Treatment
+from heliograph.recovery.failback import abandon, fail_back
+from heliograph.recovery.failback_lane import Settled, Sides, settled_lane
+from heliograph.recovery.steps import StepEvent
+from heliograph.services.desk import LedgerDesk
+from heliograph.services.fence import fence_of
+from heliograph.services.lease import Leases
+from heliograph.services.ledger_hand import opened_ledger
+from heliograph.services.places import LanePlace
+from tests.kit.clusters import TopicNames
+from tests.kit.failback import (
+    IDENTITY,
+    Stage,
+    contents,
+    only,
+    open_stage,
+    run_failback,
+    with_offsets,
+)
+from tests.kit.groups import commit, committed
+from tests.kit.mirror import lasting_topic
+from tests.kit.records import (
+    NewRec,
+    Rec,
+    Transaction,
+    end_offsets,
+    numbered,
+    open_transaction,
+    produce,
+    produce_transactions,
+    read_all,
+)
+from tests.kit.topics import ROLL_KEY, delete_topic, force_compaction, wait_until
+
+PRESERVE = {**IDENTITY, "offsets": "preserve"}
+STEPS = ("check", "find", "export", "clear", "begin", "groups", "open")
+
+
+def test_a_topic_that_has_not_parted_goes_on_with_the_same_offsets_and_its_groups_go_back(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("whole"), partitions=2)
+    stage = open_stage(pair, name, tmp_path, name, PRESERVE)
+    produce(pair["A"], name, numbered(400, partitions=2))
+    stage.mirror(stage.there, lanes=2)
+    stage.fence(stage.there)
+    produce(pair["B"], name, numbered(100, partitions=2, start=400))
+    commit(pair["B"], f"early-{name}", name, {0: 120, 1: 7})
+    commit(pair["B"], f"late-{name}", name, {0: 230, 1: 250})
+    commit(pair["A"], f"early-{name}", name, {0: 150, 1: 3})
+
+    report = stage.fail_back()
+    stage.mirror(stage.back, lanes=2)
+
+    assert report.treatments == {TopicName(name): Treatment.CONTINUE}
+    old, present = read_all(pair["A"], name), read_all(pair["B"], name)
+    assert [len(records) for records in present.values()] == [250, 250]
+    for number, records in present.items():
+        assert with_offsets(old[number]) == with_offsets(records)
+    # Forward only: partition 0 had been read further on the old primary.
+    assert committed(pair["A"], f"early-{name}", name) == {0: 150, 1: 7}
+    # Behind the parting nothing was there yet when groups were moved.
+    assert committed(pair["A"], f"late-{name}", name) == {0: 200, 1: 200}
+    for place in stage.places(stage.back).values():
+        assert place.position == 250
+        assert place.record.runs.identical(place.position)
+        for offset in (0, 7, 199, 200, 230, 250):
+            assert to_target(place.record.runs, place.end, offset).offset == offset
+    assert stage.fail_back().was_over
+
+
+def test_a_thousand_unmirrored_records_are_saved_and_the_difference_is_appended_by_the_map(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("mapped"))
+    stage = open_stage(pair, name, tmp_path, name)
+    made = [Transaction(records=numbered(10, start=10 * n), commit=n != 3) for n in range(12)]
+    produce_transactions(pair["A"], name, made[:6], transactional_id=name)
+    stage.mirror(stage.there, lanes=1)
+    produce(pair["B"], name, [NewRec(key=b"foreign")] * 3)
+    produce_transactions(pair["A"], name, made[6:], transactional_id=name)
+    stage.mirror(stage.there, lanes=1)
+    parting = end_offsets(pair["A"], name)[0]
+    mirrored = only(pair["B"], name)
+    lost = Transaction(records=numbered(20, start=5_000), commit=False)
+    produce_transactions(pair["A"], name, [lost], transactional_id=name)
+    produce(pair["A"], name, numbered(1_000, start=2_000))
+    stage.fence(stage.there)
+    produce(pair["B"], name, numbered(50, start=9_000))
+    commit(pair["B"], f"inside-{name}", name, {0: 63})
+
+    with pytest.raises(RecoveryRefused, match=r"1,000 records there never mirrored"):
+        stage.fail_back()
+    report = stage.fail_back(Choice.RESYNC)
+    before = only(pair["A"], name)
+    stage.mirror(stage.back, lanes=1)
+
+    assert report.treatments == {TopicName(name): Treatment.APPEND}
+    saved = only(pair["B"], f"saved-{stage.there.source}")
+    assert [(r.key, r.value, r.timestamp_ms) for r in saved] == [
+        (r.key, r.value, r.timestamp_ms) for r in before if r.offset >= parting
+    ]
+    origins = [dict(record.headers)["heliograph.origin.offset"] for record in saved]
+    assert [int(origin or b"") for origin in origins] == [
+        r.offset for r in before if r.offset >= parting
+    ]
+    (file,) = (tmp_path / "saved").rglob("*.parquet")
+    rows = pq.read_table(file).to_pylist()
+    assert [(row["offset"], row["key"], row["timestamp_ms"]) for row in rows] == [
+        (r.offset, r.key, r.timestamp_ms) for r in before if r.offset >= parting
+    ]
+    present, after = only(pair["B"], name), only(pair["A"], name)
+    assert contents(present[: len(mirrored)]) == contents(mirrored)
+    assert contents(after) == contents(before) + contents(present[len(mirrored) :])
+    ours = [record for record in present if record.key != b"foreign"]
+    _assert_translates(stage, name, after, ours)
+    inside = committed(pair["A"], f"inside-{name}", name)[0]
+    assert contents([r for r in after if r.offset >= inside])[:50] == contents(ours[60:110])
+    (found,) = report.partings[0].partitions
+    assert found.note == (
+        f"3 offsets on {stage.there.target} before the parting are others' and are not copied back"
+    )
+
+
+def test_a_lane_whose_producer_the_broker_has_forgotten_is_found_in_its_log(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("forgotten"))
+    stage = open_stage(pair, name, tmp_path, name)
+    produce(pair["A"], name, numbered(40))
+    stage.mirror(stage.there, lanes=1)
+    produce(pair["B"], name, [NewRec(key=b"foreign")] * 3)
+    produce(pair["A"], name, numbered(40, start=40))
+    stage.mirror(stage.there, lanes=1)
+    produce(pair["B"], name, numbered(20, start=500))
+    (place,) = stage.places(stage.there).values()
+    start = place.record.starts[0]
+    # As a day later: nothing but the lane's start is left to go by.
+    forgotten = replace(
+        place, exact=False, position=start.position, record=replace(place.record, head=None)
+    )
+
+    found = asyncio.run(_settled(stage, forgotten, (0, 103)))
+
+    assert (found.position, found.source_next_offset, found.target_next_offset) == (80, 80, 83)
+    assert found.runs.target_offset_at(39) == 39
+    assert found.runs.target_offset_at(40) == 43
+
+
+async def _settled(stage: Stage, place: LanePlace, bounds: tuple[int, int]) -> Settled:
+    config = stage.config
+    async with opened_ledger(config, stage.there) as hand:
+        await hand.store.catch_up()
+        await hand.target.refresh([place.target.topic])
+        sides = Sides(config=config, flow=config.flow(stage.there), source=hand.target, hand=hand)
+        return await settled_lane(sides, place, bounds)
+
+
+def test_same_offsets_are_kept_by_deleting_the_topic_and_copying_from_the_parting(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("parted"), partitions=2, config={"segment.ms": "654321"})
+    stage = open_stage(pair, name, tmp_path, name, PRESERVE)
+    produce(pair["A"], name, numbered(300, partitions=2))
+    stage.mirror(stage.there, lanes=2)
+    produce(pair["A"], name, numbered(1_000, start=2_000))
+    stage.fence(stage.there)
+    produce(pair["B"], name, numbered(60, partitions=2, start=9_000))
+    commit(pair["B"], f"g-{name}", name, {0: 150, 1: 40})
+
+    with pytest.raises(RecoveryRefused, match=r"say --yes"):
+        stage.fail_back(Choice.RESYNC)
+    told = CliRunner().invoke(
+        app(), ["failback", str(stage.file), "--flow", str(stage.there), "--resync", "--dry-run"]
+    )
+    report = stage.fail_back(Choice.RESYNC, may_delete=True)
+    stage.mirror(stage.back, lanes=2)
+
+    assert f"deleted on {stage.there.source}: {name}, 1,300 offsets in 2 partitions" in told.output
+    assert "1,000 of them saved first" in told.output
+    assert report.treatments == {TopicName(name): Treatment.RECREATE}
+    assert len(only(pair["B"], f"saved-{stage.there.source}")) == 1_000
+    old, present = read_all(pair["A"], name), read_all(pair["B"], name)
+    for number, records in present.items():
+        assert with_offsets(old[number]) == with_offsets(r for r in records if r.offset >= 150)
+    assert all(
+        place.record.runs.identical(place.position) for place in stage.places(stage.back).values()
+    )
+    # Before the parting the old primary has nothing any more.
+    assert committed(pair["A"], f"g-{name}", name) == {0: 150, 1: 150}
+    admin = ClusterAdmin(stage.config.clusters[stage.there.source])
+    kept = admin.topic_configs([TopicName(name)])[TopicName(name)]
+    assert not isinstance(kept, NotAuthorised)
+    assert (kept["segment.ms"].value, kept["retention.ms"].value) == ("654321", "-1")
+
+
+def test_other_records_where_mirrored_ones_were_part_the_histories_there_and_not_at_the_end(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    """As after a log that was cut off and written again, which the ledger cannot know of."""
+    base = topic("content")
+    other, shorter = f"{base}-other", f"{base}-shorter"
+    stage = open_stage(pair, base, tmp_path, f"{base}-.*")
+    for name in (other, shorter):
+        lasting_topic(pair["A"], name)
+        produce(pair["A"], name, numbered(1_500))
+    stage.mirror(stage.there, lanes=2)
+    stage.fence(stage.there)
+    stage.forget_source_ids()
+    for name, kept in ((other, 60), (shorter, 1_400)):
+        delete_topic(pair["A"], name)
+        lasting_topic(pair["A"], name)
+        produce(pair["A"], name, numbered(kept))
+    produce(pair["A"], other, numbered(1_440, start=5_000))
+    produce(pair["B"], other, numbered(10, start=1_500))
+
+    report = stage.fail_back(Choice.RESYNC)
+    stage.mirror(stage.back, lanes=2)
+
+    assert report.treatments == {
+        TopicName(other): Treatment.APPEND,
+        TopicName(shorter): Treatment.CONTINUE,
+    }
+    parted, cut = (each.partitions[0] for each in report.partings)
+    assert (parted.position, parted.source_offset, parted.target_offset) == (60, 60, 60)
+    assert (parted.unmirrored_records, cut.unmirrored_records) == (1_440, 0)
+    assert (cut.position, cut.note[-40:]) == (1_400, " has lost 100 offsets that were mirrored")
+    old, present = only(pair["A"], other), only(pair["B"], other)
+    assert contents(old[1_500:]) == contents(present[60:])
+    assert with_offsets(only(pair["A"], shorter)) == with_offsets(only(pair["B"], shorter))
+
+
+def test_topics_created_again_or_only_on_one_side_are_each_treated_as_what_they_are(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    base = topic("sides")
+    again, only_old, only_new = (f"{base}-{what}" for what in ("again", "old", "new"))
+    stage = open_stage(pair, base, tmp_path, f"{base}-.*", PRESERVE)
+    lasting_topic(pair["A"], again)
+    produce(pair["A"], again, numbered(80))
+    stage.mirror(stage.there, lanes=1)
+    stage.fence(stage.there)
+    delete_topic(pair["A"], again)
+    lasting_topic(pair["A"], again)
+    produce(pair["A"], again, numbered(30, start=500))
+    lasting_topic(pair["A"], only_old)
+    produce(pair["A"], only_old, numbered(20, start=700))
+    lasting_topic(pair["B"], only_new)
+    produce(pair["B"], only_new, numbered(10, start=900))
+    produce(pair["B"], again, numbered(5, start=80))
+
+    report = stage.fail_back(Choice.RESYNC)
+    stage.mirror(stage.back, lanes=2)
+
+    assert report.treatments == {
+        TopicName(again): Treatment.APPEND,
+        TopicName(only_new): Treatment.NEW,
+        TopicName(only_old): Treatment.LEAVE,
+    }
+    saved = only(pair["B"], f"saved-{stage.there.source}")
+    assert [record.key for record in saved] == [
+        record.key for record in numbered(30, start=500) + numbered(20, start=700)
+    ]
+    old = only(pair["A"], again)
+    assert [record.key for record in old[:30]] == [r.key for r in numbered(30, start=500)]
+    assert contents(old[30:]) == contents(only(pair["B"], again))
+    assert len(old) == 30 + 85
+    assert contents(only(pair["A"], only_new)) == contents(only(pair["B"], only_new))
+    assert len(only(pair["A"], only_old)) == 20
+
+
+def test_a_compacted_topic_has_not_parted_where_only_one_side_was_cleaned(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("compact"), config={"cleanup.policy": "compact"})
+    stage = open_stage(pair, name, tmp_path, name, PRESERVE)
+    produce(pair["A"], name, numbered(90, keys=30))
+    stage.mirror(stage.there, lanes=1)
+    stage.fence(stage.there)
+    force_compaction(pair["A"], name)
+    produce(pair["B"], name, numbered(10, start=90, keys=30))
+
+    report = stage.fail_back(Choice.RESYNC, may_delete=True)
+    stage.mirror(stage.back, lanes=1)
+
+    (found,) = report.partings[0].partitions
+    # The record that made the broker clean is the one that was never mirrored.
+    assert (found.position, found.unmirrored_records, found.note) == (90, 1, "")
+    # Its beginning cannot be deleted, so it cannot be made to begin elsewhere.
+    assert report.treatments == {TopicName(name): Treatment.APPEND}
+    latest = {record.key: record.value for record in only(pair["A"], name)}
+    assert latest == {record.key: record.value for record in only(pair["B"], name)} | {
+        ROLL_KEY: b""
+    }
+
+
+def test_wiping_copies_everything_the_present_primary_has(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("wiped"))
+    stage = open_stage(pair, name, tmp_path, name, PRESERVE)
+    produce(pair["A"], name, numbered(80))
+    stage.mirror(stage.there, lanes=1)
+    stage.fence(stage.there)
+    delete_topic(pair["A"], name)
+    lasting_topic(pair["A"], name)
+    produce(pair["A"], name, numbered(30, start=500))
+    produce(pair["B"], name, numbered(20, start=80))
+
+    command = ["failback", str(stage.file), "--flow", str(stage.there), "--wipe", "--yes", "--json"]
+    folder, saved = tmp_path / "saved", f"saved-{name}"
+    places = ["--export-dir", str(folder), "--export-topic", saved]
+    done = CliRunner().invoke(app(), [*command, *places])
+    again = CliRunner().invoke(app(), [*command, *places])
+    stage.mirror(stage.back, lanes=1)
+
+    report = json.loads(done.stdout)
+    assert [step["step"] for step in report["steps"]] == list(STEPS)
+    assert report["steps"][2]["facts"]["records"] == len(only(pair["B"], saved)) == 30
+    assert report["topics"][0]["treatment"] == "wipe"
+    assert f"heliograph failover FILE --flow '{stage.back}' --planned" in report["next"]
+    assert (done.exit_code, again.exit_code) == (0, 0)
+    assert json.loads(again.stdout)["state"] == "finished before"
+    assert with_offsets(only(pair["A"], name)) == with_offsets(only(pair["B"], name))
+    assert len(only(pair["A"], name)) == 100
+
+
+def test_two_clusters_change_places_twice_and_every_record_is_there_once(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("round"))
+    stage = open_stage(pair, name, tmp_path, name, PRESERVE)
+    produce(pair["A"], name, numbered(100))
+    commit(pair["A"], f"g-{name}", name, {0: 30})
+    stage.mirror(stage.there, lanes=1)
+
+    stage.fail_over(stage.there, "unplanned")
+    produce(pair["B"], name, numbered(50, start=100))
+    commit(pair["B"], f"g-{name}", name, {0: 140})
+    stage.fail_back()
+    stage.mirror(stage.back, lanes=1)
+    stage.fail_over(stage.back, "planned")
+    home = committed(pair["A"], f"g-{name}", name)
+    produce(pair["A"], name, numbered(25, start=150))
+    second = stage.fail_back(flow=stage.back)
+    produce(pair["A"], name, numbered(25, start=175))
+    stage.mirror(stage.there, lanes=1)
+    stage.fail_over(stage.there, "unplanned")
+
+    assert home == {0: 140}
+    assert second.treatments == {TopicName(name): Treatment.CONTINUE}
+    assert [r.key for r in only(pair["B"], name)] == [r.key for r in numbered(200)]
+    assert with_offsets(only(pair["A"], name)) == with_offsets(only(pair["B"], name))
+    (place,) = stage.places(stage.there).values()
+    assert (place.position, place.record.runs.identical(200)) == (200, True)
+    # The second failover of the same flow is a new one, and not the first that is over.
+    assert not stage.fail_back().was_over
+
+
+def test_a_driver_does_not_begin_the_way_back_before_a_failback_has(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    """It would copy everything behind what is there already."""
+    name = lasting_topic(pair["A"], topic("early"))
+    stage = open_stage(pair, name, tmp_path, name)
+    produce(pair["A"], name, numbered(10))
+    stage.mirror(stage.there, lanes=1)
+    stage.fence(stage.there)
+
+    with closing(LedgerDesk(stage.config.clusters)) as desk:
+        leases = Leases(stage.config, desk, lease_s=1.0)
+        leases.start()
+        leases.wait_known(10)
+        fence = leases.fence(stage.back)
+        stage.fail_back()
+        wait_until(lambda: leases.leads(stage.back), "a lease of the way back")
+        leases.release()
+
+    assert fence is not None
+    assert f"`heliograph failback --flow '{stage.there}'` begins this flow" in fence.why
+    assert not leases.leads(stage.there)
+
+
+def test_a_flow_that_renames_goes_on_and_its_groups_go_back_by_its_own_map(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("renamed"))
+    stage = open_stage(pair, name, tmp_path, name, {})
+    renamed = f"{stage.there.source}.{name}"
+    produce(pair["A"], name, numbered(100))
+    stage.mirror(stage.there, lanes=1)
+    stage.fence(stage.there)
+    produce(pair["A"], name, numbered(40, start=100))
+    commit(pair["B"], f"g-{name}", renamed, {0: 70})
+    commit(pair["A"], f"g-{name}", name, {0: 20})
+
+    report = stage.fail_back()
+    stage.mirror(stage.there, lanes=1)
+
+    assert report.is_renaming
+    assert [step.name for step in report.course.done] == ["check", "groups", "open"]
+    assert committed(pair["A"], f"g-{name}", name) == {0: 70}
+    assert contents(only(pair["B"], renamed)) == contents(only(pair["A"], name))
+    assert not _is_fenced(stage, forward=True)
+
+
+def test_what_stands_in_the_way_is_a_sentence_and_changes_nothing(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("refused"))
+    stage = open_stage(pair, name, tmp_path, name)
+    with pytest.raises(MirrorError, match=r"no ledger of .*nothing was mirrored yet"):
+        stage.fail_back()
+    produce(pair["A"], name, numbered(10))
+    stage.mirror(stage.there, lanes=1)
+    with pytest.raises(RecoveryRefused, match=r"was not failed over"):
+        stage.fail_back()
+    stage.fence(stage.there)
+    produce(pair["A"], name, numbered(5, start=10))
+    alone = tmp_path / "alone.properties"
+    text = stage.file.read_text()
+    alone.write_text(text.replace(f"{stage.back}.enabled = true", ""))
+    renaming = tmp_path / "renaming.properties"
+    policy = f"{stage.back}.replication.policy.class = {IDENTITY['replication.policy.class']}"
+    renaming.write_text(text.replace(policy, policy.replace("Identity", "Default")))
+
+    for file, why in (
+        (alone, rf"add `{stage.back}.enabled = true`"),
+        (renaming, rf"would call {name} .*give it the replication.policy.class"),
+    ):
+        told = CliRunner().invoke(app(), ["failback", str(file), "--flow", str(stage.there)])
+        with pytest.raises(ConfigError, match=why):
+            raise told.exception or AssertionError(told.output)
+    with (
+        open_transaction(pair["A"], name, numbered(1), transactional_id=f"open-{name}"),
+        pytest.raises(MirrorError, match=r"a transaction is open on"),
+    ):
+        stage.fail_back(Choice.RESYNC)
+    both = CliRunner().invoke(
+        app(), ["failback", str(stage.file), "--flow", str(stage.there), "--resync", "--wipe"]
+    )
+    assert both.exit_code == 2
+    with pytest.raises(RecoveryRefused, match=r"has no unfinished failback"):
+        asyncio.run(abandon(stage.config, stage.there))
+    assert not stage.has_ledger(stage.back)
+
+
+def test_a_topic_that_somebody_still_writes_to_is_not_deleted(
+    pair: dict[str, LocalCluster],
+    topic: TopicNames,
+    tmp_path: Path,
+) -> None:
+    name = lasting_topic(pair["A"], topic("written"))
+    stage = open_stage(pair, name, tmp_path, name, PRESERVE)
+    produce(pair["A"], name, numbered(10))
+    stage.mirror(stage.there, lanes=1)
+    stage.fence(stage.there)
+    produce(pair["A"], name, numbered(5, start=10))
+    order = stage.order(Choice.RESYNC, may_delete=True)
+
+    def write_late(event: StepEvent) -> None:
+        if (event.step, event.what) == ("clear", "begins"):
+            produce(pair["A"], name, numbered(3, start=15))
+
+    with pytest.raises(RecoveryRefused, match=r"somebody still writes to"):
+        asyncio.run(fail_back(stage.config, order, write_late))
+    told = asyncio.run(abandon(stage.config, stage.there))
+
+    assert [record.key for record in only(pair["A"], name)] == [r.key for r in numbered(18)]
+    assert "5 records saved by it stay" in told
+    again = run_failback(stage.config, order)
+    assert again.course.facts("export")["records"] == 8
+
+
+def _assert_translates(stage: Stage, name: str, old: list[Rec], present: list[Rec]) -> None:
+    """Every record of the present primary, and where it is on the old one; and back."""
+    place = stage.places(stage.back)[name, 0]
+    there = {record.offset: record.content for record in old}
+    for record in present:
+        found = to_target(place.record.runs, place.end, record.offset)
+        assert found.clamped is None
+        assert there[found.offset] == record.content
+        assert to_source(place.record.runs, place.end, found.offset).offset == record.offset
+    assert to_target(place.record.runs, place.end, present[-1].offset + 1).offset == (
+        old[-1].offset + 1
+    )
+
+
+def _is_fenced(stage: Stage, *, forward: bool) -> bool:
+    async def look() -> bool:
+        async with opened_ledger(stage.config, stage.there if forward else stage.back) as hand:
+            await hand.store.catch_up()
+            return fence_of(hand.store.view) is not None
+
+    return asyncio.run(look())

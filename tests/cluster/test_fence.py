@@ -1,0 +1,115 @@
+"""A fenced flow is carried by nobody: drivers leave it settled, and none takes it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from heliograph.clock import now_ms
+from heliograph.ledger.entries import Entry, Tombstone
+from heliograph.local.cluster import LocalCluster
+from heliograph.model import FlowId
+from heliograph.services.desk import LedgerDesk
+from heliograph.services.fence import Fence, lift, put_up
+from heliograph.services.lease import Leases
+from heliograph.services.ledger_hand import opened_ledger
+from tests.kit.clusters import TopicNames
+from tests.kit.failing_over import Stage
+from tests.kit.topics import create_topic, wait_until
+
+FENCE = Fence(at_ms=1, why="failed over for a test")
+LEASE_S = 3.0
+
+
+class Busy:
+    """Somebody who carries the flow until told otherwise."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.is_done = False
+
+    def give_up(self, flow: FlowId) -> None:
+        self.asked += 1
+
+    def carries(self, flow: FlowId) -> bool:
+        return not self.is_done
+
+
+@pytest.fixture
+def stage(pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path) -> Stage:
+    made = Stage(folder=tmp_path, source=pair["A"], target=pair["B"], topic=topic("fenced"))
+    create_topic(made.source, made.topic)
+    return made
+
+
+@contextmanager
+def driver(stage: Stage, *, exclusive: bool = True) -> Iterator[Leases]:
+    with closing(LedgerDesk(stage.config.clusters)) as desk:
+        leases = Leases(stage.config, desk, lease_s=LEASE_S, host="one", exclusive=exclusive)
+        leases.start()
+        try:
+            yield leases
+        finally:
+            leases.release()
+
+
+def note(stage: Stage, entry: Entry | Tombstone) -> None:
+    async def write() -> None:
+        async with opened_ledger(stage.config, stage.flow) as hand:
+            await hand.store.write([entry])
+
+    asyncio.run(write())
+
+
+def holder_is_there(stage: Stage) -> bool:
+    with closing(LedgerDesk(stage.config.clusters)) as desk:
+        return desk.ask(stage.flow, lambda view: view.holder) is not None
+
+
+def test_a_driver_stops_at_once_and_lets_the_lease_go_only_when_nothing_is_carried(
+    stage: Stage,
+) -> None:
+    busy = Busy()
+    with driver(stage) as leases:
+        leases.carrying = busy
+        wait_until(lambda: leases.leads(stage.flow), "the driver to lead")
+
+        note(stage, put_up(FENCE))
+        began_s = time.monotonic()
+        wait_until(lambda: not leases.leads(stage.flow), "the driver to stop", poll_s=0.01)
+        stopped_s = time.monotonic() - began_s
+        # Longer than the lease: a driver that still settles is not to be taken for dead.
+        time.sleep(LEASE_S * 1.2)
+        held = holder_is_there(stage)
+        busy.is_done = True
+        wait_until(lambda: not holder_is_there(stage), "the lease to be let go")
+
+        assert stopped_s < 1.5
+        assert held
+        assert busy.asked > 0
+        assert leases.fence(stage.flow) == FENCE
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_no_driver_takes_a_fenced_flow_and_lifting_the_fence_lets_one_in(
+    stage: Stage, exclusive: bool
+) -> None:
+    with driver(stage) as first:
+        first.wait_known(10.0)
+    note(stage, put_up(FENCE))
+    with driver(stage, exclusive=exclusive) as leases:
+        leases.wait_known(10.0)
+        was_kept_out = not leases.leads(stage.flow) and not holder_is_there(stage)
+
+        note(stage, lift())
+        lifted_ms = now_ms()
+        wait_until(lambda: leases.leads(stage.flow), "a driver to lead again")
+
+        assert was_kept_out
+        assert now_ms() - lifted_ms < 2_000
+        assert leases.fence(stage.flow) is None

@@ -1,0 +1,134 @@
+"""A failback in a process of its own that kills itself -9 at a chosen point."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.groups import GroupAdmin
+from heliograph.broker.records import RecordWriter
+from heliograph.config.load import load_config
+from heliograph.ledger.entries import FlowEntry, HeadEntry, Tombstone
+from heliograph.ledger.store import LedgerStore
+from heliograph.recovery import export as export_module
+from heliograph.recovery.failback import fail_back
+from heliograph.recovery.failback_scene import FailbackOrder
+from heliograph.recovery.steps import Logbook, StepDone, StepEvent
+from heliograph.services.fence import lift
+from heliograph.shuttle import seed as seed_module
+from tests.crash.children import FORKS
+
+_CHILD_S_MAX: Final = 60.0
+_CHUNK_RECORDS: Final = 100
+_FILLER_RECORDS: Final = 50
+
+Strike = Callable[[], None]
+
+
+def fail_back_until(file: Path, order: FailbackOrder, point: str) -> int:
+    """The child's exit code: minus nine where it came to the point."""
+    child = FORKS.Process(target=_child, args=(file, order, point))
+    child.start()
+    child.join(_CHILD_S_MAX)
+    assert child.exitcode is not None, f"the child hangs; it was to die at: {point}"
+    return child.exitcode
+
+
+def _child(file: Path, order: FailbackOrder, point: str) -> None:
+    _set(export_module, "_CHUNK_RECORDS_MAX", _CHUNK_RECORDS)
+    _set(seed_module, "FILLER_RECORDS", _FILLER_RECORDS)
+    kind, _, step = point.partition(": ")
+
+    def strike() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def say(event: StepEvent) -> None:
+        if kind == "begins" and (event.step, event.what) == (step, "begins"):
+            strike()
+
+    if kind == "done, not recorded":
+        _strike_before_note(step, strike)
+    elif kind != "begins":
+        INSIDE[point](strike)
+    asyncio.run(fail_back(load_config(file), order, say))
+
+
+def _set(owner: object, name: str, value: object) -> None:
+    setattr(owner, name, value)
+
+
+def _after(owner: Any, name: str, strike: Strike, *, passes: int = 1) -> None:
+    """Strike when the call has returned so often."""
+    original, left = getattr(owner, name), [passes]
+
+    def struck(*args: Any, **kwargs: Any) -> Any:
+        answer = original(*args, **kwargs)
+        left[0] -= 1
+        if left[0] == 0:
+            strike()
+        return answer
+
+    setattr(owner, name, struck)
+
+
+def _strike_before_note(step: str, strike: Strike) -> None:
+    original = Logbook.note
+
+    async def note(self: Logbook, course: Any, done: StepDone) -> Any:
+        if done.name == step:
+            strike()
+        return await original(self, course, done)
+
+    _set(Logbook, "note", note)
+
+
+def _filler_appended(strike: Strike) -> None:
+    original = seed_module._append
+
+    async def append(*args: Any) -> int:
+        end = await original(*args)
+        strike()
+        return end
+
+    _set(seed_module, "_append", append)
+
+
+def _when_written(wanted: Callable[[Any], bool]) -> Callable[[Strike], None]:
+    """Strike once an entry of that kind is durable."""
+
+    def make(strike: Strike) -> None:
+        original = LedgerStore.write_soon
+
+        def write_soon(self: LedgerStore, entries: Any) -> int:
+            kept = list(entries)
+            ticket = original(self, kept)
+            if any(wanted(entry) for entry in kept):
+                self.on_durable.append(lambda: strike() if self.durable >= ticket else None)
+            return ticket
+
+        _set(LedgerStore, "write_soon", write_soon)
+
+    return make
+
+
+INSIDE: Final[dict[str, Callable[[Strike], None]]] = {
+    "some records saved": lambda strike: _after(RecordWriter, "write", strike, passes=2),
+    "most records saved, a file unfinished": lambda strike: _after(
+        export_module._ParquetFile, "write", strike, passes=4
+    ),
+    "topics deleted": lambda strike: _after(ClusterAdmin, "delete_topics", strike),
+    "topics created": lambda strike: _after(ClusterAdmin, "create_topics", strike),
+    "some filler appended": _filler_appended,
+    "a lane written": _when_written(lambda entry: isinstance(entry, HeadEntry)),
+    "a lane forgotten": _when_written(
+        lambda entry: isinstance(entry, Tombstone) and "Head" in type(entry.key).__name__
+    ),
+    "the producer written": _when_written(lambda entry: isinstance(entry, FlowEntry)),
+    "groups committed": lambda strike: _after(GroupAdmin, "commit_each", strike),
+    "the fence lifted": _when_written(lambda entry: entry == lift()),
+}

@@ -1,0 +1,68 @@
+"""Every command a guide tells people to type exists, with every option it is given."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.test_reference import COMMANDS, flags
+
+ROOT = Path(__file__).parents[2]
+GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
+PAGES = [ROOT / "README.md", *GUIDES]
+
+
+def typed(page: Path) -> list[list[str]]:
+    """The words after `heliograph` of every line a reader could type."""
+    lines = re.findall(r"^\$ heliograph (.+)$", page.read_text(), re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_names_only_commands_and_options_that_exist(page: Path) -> None:
+    unknown: list[str] = []
+    for words in typed(page):
+        name = " ".join(words[:2]) if words[0] == "local" else words[0]
+        given = {word.partition("=")[0] for word in words if word.startswith("-")}
+        if name not in COMMANDS:
+            unknown.append(name)
+        else:
+            unknown += [f"{name} {flag}" for flag in sorted(given - flags(COMMANDS[name]))]
+
+    assert unknown == []
+
+
+def test_the_runbooks_go_through_every_command_of_recovery() -> None:
+    named = {words[0] for words in typed(ROOT / "docs/guides/failover.md")}
+
+    assert named >= {"failover", "failback", "drill", "audit", "offsets", "status"}
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_every_link_of_a_guide_leads_somewhere(page: Path) -> None:
+    broken = [
+        link
+        for link in re.findall(r"\]\(([^)]+)\)", page.read_text())
+        if "://" not in link and not leads_somewhere(page, link)
+    ]
+
+    assert broken == []
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    there = (page.parent / path).resolve() if path else page
+    if not anchor:
+        return there.exists()
+    return there.exists() and anchor in anchors(there.read_text())
+
+
+def anchors(text: str) -> set[str]:
+    """As GitHub makes them from headings, repeated ones left out."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }

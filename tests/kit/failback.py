@@ -1,0 +1,171 @@
+"""Two clusters that change places: a flow there, the flow back, fences, mirrors without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heliograph.clock import now_ms
+from heliograph.config.load import load_config
+from heliograph.config.schema import MirrorConfig
+from heliograph.ledger.entries import ledger_topic
+from heliograph.local.cluster import LocalCluster
+from heliograph.model import ClusterAlias, FlowId, Idle, TopicName
+from heliograph.plan.parting import Choice
+from heliograph.recovery.failback import FailbackReport, fail_back
+from heliograph.recovery.failback_scene import FailbackOrder
+from heliograph.recovery.failover import FailoverOrder, FailoverReport, Mode, fail_over
+from heliograph.recovery.steps import StepEvent
+from heliograph.services.clients import Clients
+from heliograph.services.desk import LedgerDesk
+from heliograph.services.fence import Fence, put_up
+from heliograph.services.ledger_hand import opened_ledger
+from heliograph.services.places import LanePlace, every, find_places
+from heliograph.services.steer import Mirror
+from tests.kit.inside import InsideSlots
+from tests.kit.mirror import Settings, write_config
+from tests.kit.records import Rec, read_all
+from tests.kit.topics import admin_of, wait_until
+
+IDENTITY = {"replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Aliases of their own, so that every stage has its own ledgers on the shared clusters."""
+
+    file: Path
+    there: FlowId
+    old: LocalCluster
+    present: LocalCluster
+    folder: Path
+
+    @property
+    def back(self) -> FlowId:
+        return FlowId(source=self.there.target, target=self.there.source)
+
+    @property
+    def config(self) -> MirrorConfig:
+        return load_config(self.file)
+
+    def mirror(self, flow: FlowId, *, lanes: int) -> None:
+        """Carry one flow until so many lanes are idle; ends as if the driver were killed."""
+        config = self.config
+        with ExitStack() as stack:
+            clients = stack.enter_context(closing(Clients(config)))
+            desk = stack.enter_context(closing(LedgerDesk(config.clusters)))
+            slots = stack.enter_context(closing(InsideSlots(config.clusters)))
+            mirror = Mirror(config, desk, clients, 1, leads=lambda each: each == flow)
+            mirror.steer(slots)
+
+            def is_idle() -> bool:
+                states = [at.state for at in slots.progress().values()]
+                return len(states) == lanes and all(isinstance(each, Idle) for each in states)
+
+            try:
+                wait_until(is_idle, f"{lanes} idle lanes of {flow}", timeout_s=30)
+            except AssertionError as exc:
+                seen = [f"{at.lane}: {at.state}" for at in slots.progress().values()]
+                raise AssertionError(f"{exc}: {seen} {mirror.problems}") from exc
+
+    def fence(self, flow: FlowId) -> None:
+        """What a failover leaves behind, as far as a failback needs it."""
+
+        async def write() -> None:
+            async with opened_ledger(self.config, flow) as hand:
+                await hand.store.write([put_up(Fence(at_ms=now_ms(), why="a test failed over"))])
+
+        asyncio.run(write())
+
+    def fail_over(self, flow: FlowId, mode: Mode) -> FailoverReport:
+        events: list[StepEvent] = []
+        order = FailoverOrder(flow=flow, mode=mode)
+        return asyncio.run(fail_over(self.config, order, events.append))
+
+    def forget_source_ids(self) -> None:
+        """The ledger as one of a cluster that knows no topic ids: a new topic looks like the old.
+
+        Of lanes without gaps: an entry that starts a lane again takes back its runs.
+        """
+
+        async def write() -> None:
+            async with opened_ledger(self.config, self.there) as hand:
+                await hand.store.catch_up()
+                for lane in hand.store.view.lanes:
+                    record = hand.store.view.lane(lane.topic, lane.partition)
+                    assert record is not None
+                    await hand.store.write(
+                        replace(start, source_topic_id=None) for start in record.starts
+                    )
+
+        asyncio.run(write())
+
+    def order(
+        self, choice: Choice = Choice.NONE, *, flow: FlowId | None = None, may_delete: bool = False
+    ) -> FailbackOrder:
+        wanted = flow or self.there
+        return FailbackOrder(
+            flow=wanted,
+            choice=choice,
+            export_topic=TopicName(f"saved-{wanted.source}"),
+            export_dir=self.folder / "saved",
+            may_delete=may_delete,
+        )
+
+    def fail_back(
+        self, choice: Choice = Choice.NONE, *, flow: FlowId | None = None, may_delete: bool = False
+    ) -> FailbackReport:
+        return run_failback(self.config, self.order(choice, flow=flow, may_delete=may_delete))
+
+    def has_ledger(self, flow: FlowId) -> bool:
+        cluster = self.present if flow == self.there else self.old
+        return ledger_topic(flow.source) in admin_of(cluster).list_topics(timeout=30).topics
+
+    def places(self, flow: FlowId) -> dict[tuple[str, int], LanePlace]:
+        async def look() -> Sequence[LanePlace]:
+            async with opened_ledger(self.config, flow) as hand:
+                config = self.config.flow(flow)
+                return await find_places(config, hand.target, hand.store, every())
+
+        found = asyncio.run(look())
+        return {(each.lane.source.topic, each.lane.source.partition): each for each in found}
+
+
+def run_failback(config: MirrorConfig, order: FailbackOrder) -> FailbackReport:
+    events: list[StepEvent] = []
+    return asyncio.run(fail_back(config, order, events.append))
+
+
+def open_stage(
+    pair: dict[str, LocalCluster],
+    name: str,
+    folder: Path,
+    topics: str,
+    settings: Settings = IDENTITY,
+) -> Stage:
+    """`topics` is what both flows mirror; `settings` are theirs."""
+    there = FlowId(source=ClusterAlias(f"old-{name}"), target=ClusterAlias(f"new-{name}"))
+    flow = {"topics": topics, **settings}
+    file = write_config(
+        folder / "mm2.properties",
+        {there.source: pair["A"], there.target: pair["B"]},
+        {str(there): flow, f"{there.target}->{there.source}": flow},
+    )
+    return Stage(file=file, there=there, old=pair["A"], present=pair["B"], folder=folder)
+
+
+def contents(records: Sequence[Rec]) -> list[object]:
+    return [record.content for record in records]
+
+
+def with_offsets(records: Iterable[Rec]) -> list[object]:
+    return [(record.offset, record.content) for record in records]
+
+
+def only(cluster: LocalCluster, topic: str) -> list[Rec]:
+    """Of a topic with one partition."""
+    (records,) = read_all(cluster, topic).values()
+    return records
