@@ -29,6 +29,7 @@ from tests.kit.clusters import TopicNames
 from tests.kit.failing_over import NOBODY, Stage
 from tests.kit.groups import commit, member
 from tests.kit.ledgers import begin_lanes, open_ledger
+from tests.kit.mirror import delete_records_before
 from tests.kit.records import Transaction, numbered, produce, produce_transactions, read_all
 from tests.kit.topics import create_topic
 
@@ -398,6 +399,42 @@ def test_a_flow_that_never_ran_has_nothing_to_fail_over(stage: Stage) -> None:
 
     said = heliograph("failover", stage.file(), "--flow", "X->Y", "--yes")
     assert said.code == 2
+
+
+def test_planned_refuses_while_a_group_has_yet_to_read_what_the_target_lost(stage: Stage) -> None:
+    stage.mirror()
+    delete_records_before(stage.target, stage.mirrored, {0: 180})
+
+    with pytest.raises(RecoveryRefused, match=rf"{stage.topic}-early \(80 records\).*read on"):
+        stage.fail_over("planned")
+    assert fence_in(stage) == ""
+
+    said: list[StepEvent] = []
+    stage.fail_over(say=said.append)
+    told = next(event.text for event in said if event.step == "groups" and event.what == "done")
+    assert "80 records never read: the target no longer has them" in told
+
+
+def test_a_webhook_that_nobody_answers_is_told_and_holds_nothing_up(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    stage = Stage(
+        folder=tmp_path,
+        source=pair["A"],
+        target=pair["B"],
+        topic=topic("unheard"),
+        settings={"failover.webhook.url": f"http://{NOBODY}/"},
+    )
+    create_topic(stage.source, stage.topic, config={"retention.ms": "-1"})
+    produce(stage.source, stage.topic, numbered(10))
+    stage.mirror()
+    said: list[StepEvent] = []
+
+    report = stage.fail_over(say=said.append)
+
+    assert report.course.is_over
+    told = next(event.text for event in said if event.step == "switch" and event.what == "done")
+    assert told.startswith("failover.webhook.url: 127.0.0.1: ")
 
 
 def test_hooks_that_fail_leave_the_last_step_to_be_done_again(

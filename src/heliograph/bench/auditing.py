@@ -20,7 +20,7 @@ from typing import Any, Final
 from heliograph.bench.filling import fill_topic
 from heliograph.bench.rows import AuditRow, CopyRow, System
 from heliograph.bench.stage import Stage
-from heliograph.bench.systems import Route, prepare
+from heliograph.bench.systems import Route, compiled_environment, prepare
 from heliograph.clock import monotonic_s
 from heliograph.errors import BenchError
 from heliograph.local.java import java_executable
@@ -65,7 +65,7 @@ def run_audit_row(
     file = str(folder / "mm2.properties")
     try:
         fill_topic(stage.source_address, topic, _filled(row))
-        _told(["run", file, "--once", "--quiet"])
+        _told(["run", file, "--once", "--quiet"], file)
         return _measure(row, route, file, system, round_index)
     finally:
         stage.drop_topics(alias)
@@ -75,7 +75,7 @@ def _measure(row: AuditRow, route: Route, file: str, system: System, round_index
     python_s = _python_pass(route, row.records)
     java_s = _java_pass(route, row.records)
     began_s = monotonic_s()
-    said = _told(["audit", file, "--json", "--master", _MASTER])
+    said = _told(["audit", file, "--json", "--master", _MASTER], file)
     command_s = monotonic_s() - began_s
     document: dict[str, Any] = json.loads(said)
     (flow,) = document["flows"]
@@ -105,9 +105,10 @@ def _filled(row: AuditRow) -> CopyRow:
     )
 
 
-def _told(words: Sequence[str]) -> str:
+def _told(words: Sequence[str], file: str) -> str:
     """What a command of Heliograph's own printed; raises unless it ended with 0."""
-    return _output([sys.executable, "-m", "heliograph", *words])
+    environment = compiled_environment(Path(file).parent.parent)
+    return _output([sys.executable, "-m", "heliograph", *words], environment)
 
 
 def _python_pass(route: Route, records: int) -> float:
@@ -141,8 +142,15 @@ def _java_pass(route: Route, records: int) -> float:
     return float(lines[-1].split(",")[_FETCH_MS_COLUMN]) / 1000
 
 
-def _output(argv: Sequence[str]) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=_COMMAND_S_MAX, check=False)
+def _output(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(
+        argv,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_COMMAND_S_MAX,
+        check=False,
+    )
     if done.returncode != 0:
         raise BenchError(
             f"{Path(argv[0]).name} {' '.join(argv[1:4])} ended with {done.returncode}: "

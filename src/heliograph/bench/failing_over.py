@@ -9,7 +9,6 @@ flow from carries it meanwhile.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,7 +21,13 @@ from heliograph.bench.mirror import MirrorProcess, running
 from heliograph.bench.raw import RawConnection
 from heliograph.bench.rows import CopyRow, FailoverRow, System
 from heliograph.bench.stage import Stage
-from heliograph.bench.systems import Route, keys_for_groups, prepare, properties_text
+from heliograph.bench.systems import (
+    Route,
+    compiled_environment,
+    keys_for_groups,
+    prepare,
+    properties_text,
+)
 from heliograph.bench.translation import commit_group
 from heliograph.bench.watch import wait_until
 from heliograph.broker.records import read_records
@@ -116,9 +121,7 @@ def _checkpoint_count(stage: Stage, route: Route) -> int:
 
 def _measure(row: FailoverRow, system: System, round_index: int, dead: Path) -> FailoverRun:
     heliograph = [sys.executable, "-m", "heliograph"]
-    # Installed packages come compiled; a checkout may be kept from it, and would pay every time.
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = str(dead.parent.parent / "compiled")
+    environment = compiled_environment(dead.parent.parent)
     subprocess.run([*heliograph, "--version"], env=environment, capture_output=True, check=True)
     began_s = monotonic_s()
     done = subprocess.run(

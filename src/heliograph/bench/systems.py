@@ -43,6 +43,7 @@ MM2_TUNING: Final[Mapping[str, str]] = {
     "{target}.producer.linger.ms": "20",
 }
 
+_NOT_COMPILED: Final = "PYTHONDONTWRITEBYTECODE"
 TASKS_MAX: Final = 4
 """MirrorMaker 2's own default is 1; four partitions get four tasks, for every system."""
 
@@ -110,6 +111,15 @@ def prepare(
     words = (*_MM2_JVM, *_MM2_LOGGING, "-cp", classpath, _MM2_MAIN, str(path))
     argv = (str(java_executable()), *words)
     return Launch(system=system, argv=argv)
+
+
+def compiled_environment(folder: Path) -> dict[str, str]:
+    """Ours, with modules compiled into `folder` once and for all.
+
+    Installed packages come compiled; a checkout may be kept from it, and would pay every time.
+    """
+    kept = {name: value for name, value in os.environ.items() if name != _NOT_COMPILED}
+    return {**kept, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
 
 
 def keys_for_groups(alias: str) -> Mapping[str, str]:

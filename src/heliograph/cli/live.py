@@ -46,7 +46,7 @@ class _Lines:
     def __init__(self) -> None:
         self._badges: dict[LaneId, str] = {}
         self._next_s = monotonic_s() + _SUMMARY_S
-        self._records = 0
+        self._records: Mapping[LaneId, int] = {}
         self._replaced: dict[int, int] = {}
 
     def show(
@@ -68,9 +68,11 @@ class _Lines:
             self._badges[lane] = state
         if monotonic_s() >= self._next_s:
             self._next_s = monotonic_s() + _SUMMARY_S
-            records = sum(at.records for at in progress.values())
+            records = {lane: at.records for lane, at in progress.items()}
             lag = sum(at.lag_records for at in progress.values())
-            rate = (records - self._records) / _SUMMARY_S
+            # A lane that left, or was taken anew, counts from 0: that is no negative rate.
+            new = sum(max(0, n - self._records.get(lane, 0)) for lane, n in records.items())
+            rate = new / _SUMMARY_S
             self._records = records
             log.info("%d lanes, lag %d records, %.0f records/s", len(progress), lag, rate)
 

@@ -6,7 +6,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,7 @@ from heliograph.cli.output import start_logging
 from heliograph.clock import monotonic_s
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.errors import LinkError
 from heliograph.model import FlowId, LaneId, LaneProgress, Stalled
 from heliograph.recovery.audit_loop import audit_loops
 from heliograph.recovery.drill_schedule import drill_loop
@@ -222,11 +223,15 @@ class _Carrying:
 
     def give_up(self, flow: FlowId) -> None:
         self._given_up_s.setdefault(flow, monotonic_s())
-        self._steered.give_up(self._slots)
+        with suppress(LinkError):  # the run is ending, and its slots with it
+            self._steered.give_up(self._slots)
 
     def carries(self, flow: FlowId) -> bool:
-        if any(lane.flow == flow for lane in self._slots.current()):
-            return True
+        try:
+            if any(lane.flow == flow for lane in self._slots.current()):
+                return True
+        except LinkError:
+            return False
         # A step that waits for a dead source fails in the end and has written nothing; failing
         # over does not wait for it.
         given_up_s = self._given_up_s.get(flow, monotonic_s())

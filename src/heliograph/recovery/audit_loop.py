@@ -10,11 +10,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from heliograph.clock import now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import AuditDiffers, BrokerError
 from heliograph.model import FlowId
-from heliograph.recovery.hooks import HookEvent, run_hooks
+from heliograph.recovery.hooks import hook_event, run_hooks
 from heliograph.services.audit import AuditChoice
 from heliograph.services.audit_run import AuditReport, NothingMirrored, Runner, audit_flow
 from heliograph.services.places import every
@@ -60,15 +59,13 @@ class AuditLoop:
         """A run that ends begins no audit: the next one goes on where this one was."""
 
     def _raise_alarm(self, report: AuditReport) -> None:
-        target = self._config.target_of(self.flow)
-        event = HookEvent(
-            what="audit differs",
-            flow=self.flow,
-            at_ms=now_ms(),
+        event = hook_event(
+            self._config,
+            self.flow,
+            "audit differs",
             primary=self.flow.source,
-            bootstrap_servers=self._config.source_of(self.flow).bootstrap_servers,
             detail={
-                "target": str(target.alias),
+                "target": str(self.flow.target),
                 "records": report.records,
                 "differs": sentence(report),
                 "ranges": ranges(report),

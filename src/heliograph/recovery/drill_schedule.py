@@ -25,7 +25,7 @@ from heliograph.ledger.view import LedgerView
 from heliograph.model import FlowId
 from heliograph.recovery.drill import drill_aside, sweep
 from heliograph.recovery.drill_report import DrillOptions, DrillReport, counted
-from heliograph.recovery.hooks import HookEvent, run_hooks
+from heliograph.recovery.hooks import hook_event, run_hooks
 from heliograph.services.desk import LedgerDesk
 from heliograph.services.drill_memo import (
     LastDrill,
@@ -163,13 +163,13 @@ def figures(last: LastDrill) -> str:
 
 def raise_alarm(config: MirrorConfig, flow: FlowConfig, last: LastDrill) -> None:
     """Tell the hooks; what they could not do is in the log, for there is nobody else to tell."""
-    event = HookEvent(
-        what="drill failed",
-        flow=flow.id,
-        at_ms=last.at_ms,
+    event = hook_event(
+        config,
+        flow.id,
+        "drill failed",
         primary=flow.id.source,
-        bootstrap_servers=config.source_of(flow.id).bootstrap_servers,
         detail={
+            "drilled_ms": last.at_ms,
             "verdict": last.verdict,
             "reasons": list(last.reasons),
             "rpo_records": last.rpo_records,

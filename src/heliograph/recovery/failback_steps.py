@@ -37,7 +37,7 @@ from heliograph.recovery.failback_groups import Translate, move_groups_back
 from heliograph.recovery.failback_lane import known
 from heliograph.recovery.failback_scene import FIND, Scene
 from heliograph.recovery.failover_steps import counted
-from heliograph.recovery.hooks import HookEvent, run_hooks
+from heliograph.recovery.hooks import hook_event, hooks_told, run_hooks
 from heliograph.recovery.standstill import await_unled
 from heliograph.recovery.steps import Course, Logbook, Outcome
 from heliograph.services.fence import Fence, fence_of, lift, put_up
@@ -77,7 +77,9 @@ async def find_step(scene: Scene, course: Course) -> Outcome:
         await scene.logbook.mark(course, FIND, each.topic, to_facts(each))
     sides = scene.sides
     first_offset = await asyncio.to_thread(end_of_topic, sides.target_config, scene.order.topic)
-    seeder = await sides.source.new_producer_id()
+    async with scene.back_ledger() as hand:
+        # As the producer that will write there, not as the consumer that reads: see permissions.
+        seeder = await hand.target.new_producer_id()
     parted = [each for each in partings if each.is_parted]
     unmirrored = sum(each.unmirrored_records for each in parted)
     told = f"{counted(len(partings), 'topic')}, none parted"
@@ -354,19 +356,19 @@ async def open_step(scene: Scene, course: Course) -> Outcome:
             await Logbook(hand.store, "failover").forget()
             await Logbook(hand.store, "failback").forget()
             await hand.store.write_or_refuse([lift()])
-    event = HookEvent(
-        what="after failback",
-        flow=flow.id,
-        at_ms=now_ms(),
+    event = hook_event(
+        scene.sides.config,
+        flow.id,
+        "after failback",
         primary=primary,
-        bootstrap_servers=scene.sides.config.clusters[primary].bootstrap_servers,
         detail={"course": course.id, "opened": str(opened)},
     )
     hooks = await asyncio.to_thread(run_hooks, flow.recovery, event)
-    failed = [hook for hook in hooks if not hook.ok]
+    failed = [hook for hook in hooks if hook.is_in_the_way]
     if failed:
-        told = "; ".join(f"{hook.name}: {hook.told}" for hook in failed)
-        raise RecoveryRefused(f"{told}; all before it is done: run this again to run them again")
+        raise RecoveryRefused(
+            f"{hooks_told(failed)}; all before it is done: run this again to run them again"
+        )
     return Outcome(told=f"{opened} may run", facts={"opened": str(opened)})
 
 

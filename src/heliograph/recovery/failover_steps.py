@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from heliograph.clock import now_ms
 from heliograph.errors import BrokerError, RecoveryRefused
 from heliograph.plan.placing import GroupMove, Placing, Strategy, groups_of, place_groups
 from heliograph.recovery.commits import CommitReport, active_groups, commit_moves
 from heliograph.recovery.failover_scene import Scene
-from heliograph.recovery.hooks import HookEvent, HookOutcome, run_hooks
+from heliograph.recovery.hooks import HookOutcome, hook_event, hooks_told, run_hooks
 from heliograph.recovery.knowledge import SOURCE_WAIT_S, FlowKnowledge, learn
 from heliograph.recovery.standstill import await_still, await_unled, put_up_fence
 from heliograph.recovery.steps import Course, Facts, Outcome
@@ -41,6 +41,7 @@ async def check_step(scene: Scene, course: Course) -> Outcome:
             f"a planned failover needs the source: {known.source_problem}; without --planned it is "
             "not needed"
         )
+    _require_none_skips(scene, placing)
     active = await active_on_target(scene, placing.moves)
     if active and not scene.skip_active:
         raise RecoveryRefused(_active_sentence(scene, active))
@@ -77,6 +78,7 @@ async def groups_step(scene: Scene, course: Course) -> Outcome:
     known, placing = await learn_groups(scene)
     if scene.is_planned and known.source_problem:
         raise RecoveryRefused(f"where groups stand is not known: {known.source_problem}")
+    _require_none_skips(scene, placing)
     marked = await moved_groups(scene, course)
     marks = await scene.logbook.marks(course, GROUPS)
     already = set(marked)
@@ -120,23 +122,28 @@ async def groups_step(scene: Scene, course: Course) -> Outcome:
 async def switch_step(scene: Scene, course: Course) -> Outcome:
     """The world outside learns who is primary; only then is the failover over."""
     flow = scene.flow
-    event = HookEvent(
-        what="after failover",
-        flow=flow.id,
-        at_ms=now_ms(),
-        primary=flow.id.target,
-        bootstrap_servers=scene.config.clusters[flow.id.target].bootstrap_servers,
-        detail={"mode": scene.mode, "course": course.id},
-    )
-    outcomes = await asyncio.to_thread(run_hooks, flow.recovery, event)
-    failed = [hook for hook in outcomes if not hook.ok]
+    outcomes = await hooks_of(scene, course, "after failover")
+    failed = [hook for hook in outcomes if hook.is_in_the_way]
     if failed:
         raise RecoveryRefused(
-            f"{_hooks_told(failed)}; all before it is done, groups go on at {flow.id.target}: run "
+            f"{hooks_told(failed)}; all before it is done, groups go on at {flow.id.target}: run "
             "this again to run the hooks again"
         )
-    told = _hooks_told(outcomes) or "no hooks are set: point clients to the target"
+    told = hooks_told(outcomes) or "no hooks are set: point clients to the target"
     return Outcome(told=told, facts={"hooks": [[hook.name, hook.told] for hook in outcomes]})
+
+
+async def hooks_of(
+    scene: Scene, course: Course, what: Literal["before failover", "after failover"]
+) -> tuple[HookOutcome, ...]:
+    event = hook_event(
+        scene.config,
+        scene.flow.id,
+        what,
+        primary=scene.flow.id.target,
+        detail={"mode": scene.mode, "course": course.id},
+    )
+    return await asyncio.to_thread(run_hooks, scene.flow.recovery, event)
 
 
 async def learn_groups(scene: Scene) -> tuple[FlowKnowledge, Placing]:
@@ -195,6 +202,20 @@ def _went_on(moves: Iterable[GroupMove]) -> set[str]:
     }
 
 
+def _require_none_skips(scene: Scene, placing: Placing) -> None:
+    """A planned failover loses nothing: what a group has yet to read must still be there."""
+    skipping = sorted(
+        f"{group} ({counted(records, 'record')})"
+        for group, each in groups_of(placing.moves).items()
+        if (records := sum(move.skipped_records or 0 for move in each))
+    )
+    if scene.is_planned and skipping:
+        raise RecoveryRefused(
+            f"groups have yet to read records that {scene.flow.id.target} no longer has: "
+            f"{some_of(skipping)}; let them read on first, or see `heliograph offsets`"
+        )
+
+
 def _require_whole(scene: Scene, report: CommitReport) -> None:
     if report.is_refused:
         names = sorted({*report.active, *report.problems})
@@ -218,6 +239,9 @@ def _groups_told(
     repeated = sum(move.repeated_records or 0 for move in placing.moves)
     if repeated:
         told.append(f"{counted(repeated, 'record')} read again")
+    skipped = sum(move.skipped_records or 0 for move in placing.moves)
+    if skipped:
+        told.append(f"{counted(skipped, 'record')} never read: the target no longer has them")
     left = sorted({*report.active, *report.problems})
     if left:
         told.append(f"left alone: {some_of(left)}")
@@ -229,7 +253,3 @@ def _groups_told(
             "on is not mirrored"
         )
     return "; ".join(told)
-
-
-def _hooks_told(outcomes: Sequence[HookOutcome]) -> str:
-    return "; ".join(f"{hook.name}: {hook.told}" for hook in outcomes)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,7 +23,8 @@ from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request
 
-from heliograph.clock import monotonic_s
+from heliograph.clock import monotonic_s, now_ms
+from heliograph.config.schema import MirrorConfig
 from heliograph.config.sections import RecoveryConfig
 from heliograph.model import ClusterAlias, FlowId
 
@@ -58,6 +59,35 @@ class HookOutcome:
     ok: bool
     told: str
     """One sentence, and the last lines a command printed."""
+    only_tells: bool = False
+    """Whether nothing waits for it: a chat that is down must not hold up a failover."""
+
+    @property
+    def is_in_the_way(self) -> bool:
+        return not (self.ok or self.only_tells)
+
+
+def hook_event(
+    config: MirrorConfig,
+    flow: FlowId,
+    what: What,
+    *,
+    primary: ClusterAlias,
+    detail: Mapping[str, Json],
+) -> HookEvent:
+    """What happened, now."""
+    return HookEvent(
+        what=what,
+        flow=flow,
+        at_ms=now_ms(),
+        primary=primary,
+        bootstrap_servers=config.clusters[primary].bootstrap_servers,
+        detail=detail,
+    )
+
+
+def hooks_told(outcomes: Iterable[HookOutcome]) -> str:
+    return "; ".join(f"{hook.name}: {hook.told}" for hook in outcomes)
 
 
 def run_hooks(config: RecoveryConfig, event: HookEvent) -> tuple[HookOutcome, ...]:
@@ -175,7 +205,9 @@ def _post(config: RecoveryConfig, event: HookEvent) -> HookOutcome:
     thread.start()
     thread.join(config.hook_timeout_s)
     ok, told = answers[0] if answers else (False, f"no answer within {config.hook_timeout_s} s")
-    return HookOutcome(name="failover.webhook.url", ok=ok, told=f"{_host(config)}: {told}")
+    return HookOutcome(
+        name="failover.webhook.url", ok=ok, told=f"{_host(config)}: {told}", only_tells=True
+    )
 
 
 def _host(config: RecoveryConfig) -> str:

@@ -89,7 +89,7 @@ async def learn(
         await _require_ledger(opened, flow)
         source, told, committed, _ = await asyncio.gather(
             look.source(ask_source, source_wait_s),
-            look.told(opened.target),
+            look.told(),
             asyncio.to_thread(look.committed),
             _bounded(opened.store.catch_up(), opened.target),
         )
@@ -169,13 +169,22 @@ class _Look:
             return _Source(at_ms=at_ms, offsets={}, problem=str(exc))
         return _Source(at_ms=at_ms, offsets=offsets)
 
-    async def told(self, target: Cluster) -> ToldCheckpoints:
+    async def told(self) -> ToldCheckpoints:
         topic = naming_policy(self._flow).checkpoints_topic(source_alias(self._flow))
+        # As a consumer, who reads them back after a restart too: see the guide to permissions.
+        reader = Cluster(
+            self._target.alias,
+            self._target.bootstrap_servers,
+            aiokafka_settings(self._target, "consumer"),
+            needs="READ",
+        )
         try:
-            found = await _bounded(fetch_told(target, topic), target)
+            found = await _bounded(fetch_told(reader, topic), reader)
         except NotAuthorised as exc:
             self.problems.append(f"{exc}; checkpoints are not known")
             return NOTHING_TOLD
+        finally:
+            reader.close()
         self.seen.update(group for group, _ in found.checkpoints if self._follows(group))
         return found
 

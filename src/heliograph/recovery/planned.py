@@ -22,8 +22,8 @@ from heliograph.model import TopicName, TopicPartition
 from heliograph.plan.naming import is_heartbeats, naming_policy
 from heliograph.plan.topics import select_topics
 from heliograph.recovery.failover_scene import Scene
-from heliograph.recovery.failover_steps import counted, some_of
-from heliograph.recovery.hooks import HookEvent, run_hooks
+from heliograph.recovery.failover_steps import counted, hooks_of, some_of
+from heliograph.recovery.hooks import hooks_told
 from heliograph.recovery.source_look import (
     high_watermarks,
     look_at_source,
@@ -125,20 +125,10 @@ async def verify_step(scene: Scene, course: Course) -> Outcome:
 
 
 async def _before_hook(scene: Scene, course: Course) -> str:
-    flow = scene.flow
-    event = HookEvent(
-        what="before failover",
-        flow=flow.id,
-        at_ms=now_ms(),
-        primary=flow.id.target,
-        bootstrap_servers=scene.config.clusters[flow.id.target].bootstrap_servers,
-        detail={"mode": scene.mode, "course": course.id},
-    )
-    outcomes = await asyncio.to_thread(run_hooks, flow.recovery, event)
-    told = "; ".join(f"{hook.name}: {hook.told}" for hook in outcomes)
-    if not all(hook.ok for hook in outcomes):
-        raise RecoveryRefused(f"{told}; nothing was changed")
-    return told
+    outcomes = await hooks_of(scene, course, "before failover")
+    if any(hook.is_in_the_way for hook in outcomes):
+        raise RecoveryRefused(f"{hooks_told(outcomes)}; nothing was changed")
+    return hooks_told(outcomes)
 
 
 async def _partitions(scene: Scene) -> frozenset[TopicPartition]:

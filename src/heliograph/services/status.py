@@ -29,6 +29,7 @@ ANSWER_S_MAX: Final = 10.0
 _LOOKS_AT_ONCE: Final = 32
 _FRESH_MS: Final = 15_000
 STOPPED: Final = "stopped"
+FENCED: Final = "fenced"
 
 T = TypeVar("T")
 
@@ -160,15 +161,18 @@ class StatusReader:
             seen = {}
         view = self._stores[flow.id].view
         holder = view.holder if view.holder and view.holder.until_ms >= now_ms() else None
+        fence = fence_of(view)
+        lanes = [_lane(place, seen.get(place.lane), carried=holder is not None) for place in places]
+        if fence is not None and holder is None:
+            # What they met last, a source that did not answer, is why the fence is there.
+            lanes = [replace(lane, state=FENCED, detail="") for lane in lanes]
         return FlowStatus(
             flow=flow.id,
             producer=view.flow,
             holder=holder,
-            lanes=tuple(
-                _lane(place, seen.get(place.lane), carried=holder is not None) for place in places
-            ),
+            lanes=tuple(lanes),
             problem=problem,
-            fence=fence_of(view),
+            fence=fence,
             last_drill=last_of(view),
         )
 
