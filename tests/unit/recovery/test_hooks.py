@@ -271,7 +271,7 @@ def test_the_webhook_is_sent_the_event_with_its_token(receiver: Receiver) -> Non
 
     ((method, path, headers, body),) = receiver.requests
     assert outcome == HookOutcome(
-        name="failover.webhook.url", ok=True, told="127.0.0.1: answered 200"
+        name="failover.webhook.url", ok=True, told="127.0.0.1: answered 200", only_tells=True
     )
     assert (method, path) == ("POST", "/hook/path-word?key=query-word")
     assert headers["Authorization"] == f"Bearer {TOKEN}"
