@@ -2,4 +2,5 @@
 
 from heliograph.cli.app import main
 
-main()
+if __name__ == "__main__":  # processes of ours that are spawned import this too
+    main()

@@ -13,7 +13,7 @@ from pathlib import Path
 from heliograph.clock import monotonic_s
 from heliograph.config.load import load_config
 from heliograph.errors import MirrorError
-from heliograph.recovery.drill import drill_aside
+from heliograph.recovery.drill_aside import drill_aside
 from heliograph.recovery.drill_report import DrillOptions
 
 

@@ -21,7 +21,8 @@ from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import BrokerError, MirrorError
 from heliograph.model import FlowId
-from heliograph.recovery.drill import drill_aside, wanted_groups
+from heliograph.recovery.drill import drill as rehearse
+from heliograph.recovery.drill import wanted_groups
 from heliograph.recovery.drill_page import page, seconds_text, visible
 from heliograph.recovery.drill_report import (
     SAMPLE_RECORDS_DEFAULT,
@@ -246,7 +247,9 @@ def _set(config: MirrorConfig, flow: FlowId, schedule: Schedule | None, *, as_js
 
 def _drill(config: MirrorConfig, flow: FlowId, options: DrillOptions) -> DrillReport:
     with remarks().status(f"{flow}: drill") as shown:
-        found = drill_aside(config, flow, options, lambda step: shown.update(f"{flow}: {step}"))
+        found = asyncio.run(
+            rehearse(config, flow, options, lambda step: shown.update(f"{flow}: {step}"))
+        )
     if options.group is None:
         try:
             asyncio.run(note_last(config, flow, summary_of(found)))

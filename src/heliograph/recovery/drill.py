@@ -7,14 +7,10 @@ what those read is compared with what the real groups would have read on the sou
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import socket
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -53,7 +49,6 @@ from heliograph.services.status import ANSWER_S_MAX, FlowStatus, StatusReader
 Say = Callable[[str], None]
 Places = Mapping[str, Mapping[TopicPartition, int]]
 """Committed offsets, by group and partition."""
-_NICENESS: Final = 10
 _NOTES_MAX: Final = 5
 _NEVER: Final = "no checkpoint tells where it stands"
 
@@ -63,14 +58,6 @@ async def drill(
 ) -> DrillReport:
     """One drill. Raises `MirrorError` where it cannot be done, `BrokerError` among them."""
     return await _Drill(config, config.flow(flow), options, say).run()
-
-
-def drill_aside(
-    config: MirrorConfig, flow: FlowId, options: DrillOptions, say: Say = lambda _: None
-) -> DrillReport:
-    """As `drill`, on a thread that lets everybody else on this machine go first. Blocks."""
-    with ThreadPoolExecutor(max_workers=1, initializer=_take_a_back_seat) as pool:
-        return pool.submit(lambda: asyncio.run(drill(config, flow, options, say))).result()
 
 
 async def sweep(config: MirrorConfig, flow: FlowId) -> tuple[str, ...]:
@@ -83,14 +70,6 @@ async def sweep(config: MirrorConfig, flow: FlowId) -> tuple[str, ...]:
         return found
 
     return await asyncio.to_thread(clear)
-
-
-def _take_a_back_seat() -> None:
-    """For this thread and those it starts, librdkafka's among them."""
-    if sys.platform == "linux":
-        # Nothing is wrong where it is not allowed; the drill only competes as an equal then.
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def wanted_groups(pattern: str | None) -> Callable[[str], bool]:

@@ -23,7 +23,8 @@ from heliograph.errors import (
 from heliograph.ledger.entries import MemoEntry, Tombstone
 from heliograph.ledger.view import LedgerView
 from heliograph.model import FlowId
-from heliograph.recovery.drill import drill_aside, sweep
+from heliograph.recovery.drill import sweep
+from heliograph.recovery.drill_aside import drill_aside
 from heliograph.recovery.drill_report import DrillOptions, DrillReport, counted
 from heliograph.recovery.hooks import hook_event, run_hooks
 from heliograph.services.desk import LedgerDesk
