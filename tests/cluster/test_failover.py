@@ -410,6 +410,7 @@ def test_planned_refuses_while_a_group_has_yet_to_read_what_the_target_lost(stag
     assert fence_in(stage) == ""
 
     said: list[StepEvent] = []
+    asyncio.run(abandon(stage.config, stage.flow))
     stage.fail_over(say=said.append)
     told = next(event.text for event in said if event.step == "groups" and event.what == "done")
     assert "80 records never read: the target no longer has them" in told
