@@ -103,7 +103,8 @@ def test_a_mirrormaker_2_killed_twice_is_taken_over_and_gets_everything_back(
         next_offset = lane["source_next_offset"]
         short = dry["flows"][0]["lanes"][number]
         assert short["source_next_offset"] == next_offset
-        assert short["repeats"] == lane["repeats"]
+        # From the stored position on it sees no repeat that lies before it.
+        assert all(repeat in lane["repeats"] for repeat in short["repeats"])
         assert (lane["foreign_records"], lane["missing_records"], lane["doubts"]) == (0, 0, [])
         assert lane["repeated_records"] == _repeats(before)
         # After adoption: exactly the rest, once, in order.

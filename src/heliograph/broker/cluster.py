@@ -66,6 +66,7 @@ class Cluster:
         self._brokers: dict[int, tuple[str, int]] = {}
         self._topics: dict[TopicName, Topic] = {}
         self._hidden: dict[TopicName, BrokerError] = {}
+        self._closings = 0
         self._connections: dict[tuple[int, str], Connection] = {}
         self._locks: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -132,7 +133,12 @@ class Cluster:
             address = self._brokers.get(broker)
             if address is None:
                 raise LeaderMoved(f"cluster {self.alias}: broker {broker} is not known")
+            closings = self._closings
             opened = await open_connection(*address, self._settings, cluster=self.alias)
+            if closings != self._closings:
+                # Who closed the cluster meanwhile did not see this one, and nobody would close it.
+                opened.close()
+                raise BrokerUnreachable(f"cluster {self.alias}: closed while it was connected to")
             self._connections[key] = opened
             return opened
 
@@ -219,6 +225,7 @@ class Cluster:
         return await self._ask_any(message, answer_type)
 
     def close(self) -> None:
+        self._closings += 1
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
