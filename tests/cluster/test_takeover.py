@@ -103,8 +103,9 @@ def test_a_mirrormaker_2_killed_twice_is_taken_over_and_gets_everything_back(
         next_offset = lane["source_next_offset"]
         short = dry["flows"][0]["lanes"][number]
         assert short["source_next_offset"] == next_offset
-        # From the stored position on it sees no repeat that lies before it.
-        assert all(repeat in lane["repeats"] for repeat in short["repeats"])
+        # A life that no offset sync gives away may lie before where the shorter comparison begins.
+        begun = short["compared_from"]["target"]
+        assert short["repeats"] == [r for r in lane["repeats"] if r["target"][0] >= begun]
         assert (lane["foreign_records"], lane["missing_records"], lane["doubts"]) == (0, 0, [])
         assert lane["repeated_records"] == _repeats(before)
         # After adoption: exactly the rest, once, in order.
