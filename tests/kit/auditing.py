@@ -109,10 +109,12 @@ def inside(config: MirrorConfig, flow: FlowId) -> Runner:
     def run(units: Sequence[AuditUnit], on_outcome: Callable[[UnitOutcome], None]) -> None:
         source, target = _cluster(config.source_of(flow)), _cluster(config.target_of(flow))
         with asyncio.Runner() as runner:
-            for unit in units:
-                result = runner.run(compare_unit(source, target, unit))
-                on_outcome(UnitOutcome(unit=unit, result=result))
-            runner.run(_closed(source, target))
+            try:
+                for unit in units:
+                    result = runner.run(compare_unit(source, target, unit))
+                    on_outcome(UnitOutcome(unit=unit, result=result))
+            finally:
+                runner.run(_closed(source, target))
 
     return run
 
