@@ -24,8 +24,9 @@ from heliograph.services.audit import AuditChoice, note_of
 from heliograph.services.audit_run import AuditReport, audit_flow
 from heliograph.services.desk import LedgerDesk
 from heliograph.services.places import every
-from tests.kit.auditing import Row, audited, carry, inside, rows, vouch, write_rows
+from tests.kit.auditing import Row, audited, inside, rows, vouch, write_rows
 from tests.kit.clusters import TopicNames
+from tests.kit.inside import carry
 from tests.kit.mirror import lasting_topic, running_mirror, write_config
 from tests.kit.records import (
     NewRec,

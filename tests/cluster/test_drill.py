@@ -7,13 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -23,7 +21,6 @@ from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.records import Record, RecordWriter
 from heliograph.cli import app as command_line
 from heliograph.config.load import load_config
-from heliograph.config.schema import MirrorConfig
 from heliograph.errors import DrillFailed
 from heliograph.ledger.entries import (
     HeadEntry,
@@ -34,24 +31,22 @@ from heliograph.ledger.entries import (
     new_author,
 )
 from heliograph.ledger.runs import Run
-from heliograph.local.cluster import LocalCluster
-from heliograph.model import ClusterAlias, FlowId, Idle, TopicName, TopicPartition
-from heliograph.plan.groups import is_shadow
+from heliograph.model import FlowId, TopicName, TopicPartition
 from heliograph.recovery.drill_schedule import DrillLoop
 from heliograph.recovery.shadows import commit_shadows, new_mark
 from heliograph.services.checkpoints import CheckpointsLoop
 from heliograph.services.clients import Clients
 from heliograph.services.desk import LedgerDesk
-from heliograph.services.drill_memo import LAST_SUBJECT, LastDrill, last_of
+from heliograph.services.drill_memo import LAST_SUBJECT
 from heliograph.services.loops import Loops
-from heliograph.services.steer import Mirror
 from heliograph.services.upkeep import upkeep_loops
 from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
 from tests.kit.clusters import TopicNames
+from tests.kit.drilling import Pair, Scene, scene_of, webhook
 from tests.kit.groups import commit, committed
-from tests.kit.inside import InsideSlots
+from tests.kit.inside import carry
 from tests.kit.ledgers import open_ledger
-from tests.kit.mirror import RECORDS_ONLY, delete_records_before, lasting_topic, write_config
+from tests.kit.mirror import delete_records_before, lasting_topic
 from tests.kit.records import (
     NewRec,
     Transaction,
@@ -60,81 +55,6 @@ from tests.kit.records import (
     produce_transactions,
 )
 from tests.kit.topics import create_topic, wait_until
-
-Pair = dict[str, LocalCluster]
-WITH_CHECKPOINTS: Final = {
-    **RECORDS_ONLY,
-    "emit.checkpoints.enabled": "true",
-    "checkpoints.topic.replication.factor": "1",
-}
-
-
-@dataclass(slots=True, kw_only=True)
-class Scene:
-    """One flow under aliases of its own between the shared clusters, one topic, one group."""
-
-    pair: Pair
-    file: Path
-    flow: FlowId
-    orders: str
-    group: str
-
-    @property
-    def config(self) -> MirrorConfig:
-        return load_config(self.file)
-
-    @property
-    def copy(self) -> str:
-        return f"{self.flow.source}.{self.orders}"
-
-    def at_source(self, offsets: dict[int, int], *, group: str = "", topic: str = "") -> None:
-        commit(self.pair["A"], group or self.group, topic or self.orders, offsets)
-
-    def shadows(self) -> list[str]:
-        """Those that stand in for groups of this scene."""
-        target = GroupAdmin(self.config.target_of(self.flow))
-        return [g for g in target.list_groups() if is_shadow(g) and self.group in g]
-
-    def last_drill(self) -> LastDrill | None:
-        with closing(LedgerDesk(self.config.clusters)) as desk:
-            return desk.ask(self.flow, last_of)
-
-
-def scene_of(pair: Pair, folder: Path, name: str, **settings: str) -> Scene:
-    flow = FlowId(source=ClusterAlias(f"{name}A"), target=ClusterAlias(f"{name}B"))
-    wanted = {
-        "topics": f"{name}-.*",
-        "groups": f"{name}-.*",
-        **{key.replace("_", "."): value for key, value in settings.items()},
-    }
-    file = write_config(
-        folder / f"{name}.properties",
-        {flow.source: pair["A"], flow.target: pair["B"]},
-        {str(flow): wanted},
-        top=WITH_CHECKPOINTS,
-    )
-    return Scene(pair=pair, file=file, flow=flow, orders=f"{name}-orders", group=f"{name}-billing")
-
-
-def mirror(scene: Scene) -> None:
-    """All that is there, and a checkpoint of every group."""
-    config = scene.config
-    with ExitStack() as stack:
-        clients = stack.enter_context(closing(Clients(config)))
-        desk = stack.enter_context(closing(LedgerDesk(config.clusters)))
-        slots = stack.enter_context(closing(InsideSlots(config.clusters)))
-        steered = Mirror(config, desk, clients, 1)
-        steered.steer(slots)
-
-        def is_done() -> bool:
-            found = slots.progress()
-            return len(found) == len(steered.lanes) > 0 and all(
-                isinstance(at.state, Idle) for at in found.values()
-            )
-
-        wait_until(is_done, "all lanes idle")
-        loops = upkeep_loops(config, clients, desk, slots.progress)
-        next(loop for loop in loops if loop.what == "checkpoints").step()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,36 +110,10 @@ def good(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     )
     scene.at_source({0: 40, 1: 100})
     scene.at_source({0: 20}, group="drillgood-audit", topic=payments)
-    mirror(scene)
+    carry(scene.file, checkpoints=True)
     scene.at_source({0: 47})
     produce(pair["A"], scene.orders, numbered(5, start=200))
     return scene
-
-
-@contextmanager
-def webhook() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Its address, and what it was sent."""
-    heard: list[dict[str, Any]] = []
-
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            heard.append(json.loads(body))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Nothing on stderr."""
-
-    server = HTTPServer(("127.0.0.1", 0), Hook)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/alarm", heard
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 # What a drill finds.
@@ -291,7 +185,7 @@ def test_records_that_are_gone_on_the_target_fail_the_drill_with_their_place(
     lasting_topic(pair["A"], scene.orders)
     produce(pair["A"], scene.orders, numbered(100))
     scene.at_source({0: 10})
-    mirror(scene)
+    carry(scene.file, checkpoints=True)
     delete_records_before(pair["B"], scene.copy, {0: 30})
 
     found = ask("drill", scene.file, "--json")
@@ -431,7 +325,7 @@ def test_a_flow_without_groups_is_drilled_for_its_lanes(
     scene = scene_of(pair, tmp_path, topic("drillalone"))
     lasting_topic(pair["A"], scene.orders)
     produce(pair["A"], scene.orders, numbered(10))
-    mirror(scene)
+    carry(scene.file, checkpoints=True)
     produce(pair["A"], scene.orders, numbered(3, start=10))
 
     found = ask("drill", scene.file, "--json")

@@ -7,7 +7,6 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,19 +21,15 @@ from heliograph.cli.app import app
 from heliograph.config.load import load_config
 from heliograph.errors import MirrorError
 from heliograph.local.cluster import ClusterSpec, LocalCluster
-from heliograph.model import ClusterAlias, FlowId, Idle, TopicName, TopicPartition
+from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph.plan.placing import GroupMove, Strategy, place_groups
 from heliograph.recovery.commits import commit_moves
 from heliograph.recovery.knowledge import learn
-from heliograph.services.clients import Clients
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.steer import Mirror
 from heliograph.services.told_checkpoints import ToldCheckpoints, fetch_told, read_told
-from heliograph.services.upkeep import upkeep_loops
 from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
 from tests.kit.clusters import ClusterFactory
 from tests.kit.groups import commit, committed, member
-from tests.kit.inside import InsideSlots
+from tests.kit.inside import carry
 from tests.kit.mirror import lasting_topic, write_config
 from tests.kit.records import (
     NewRec,
@@ -148,26 +143,6 @@ def write_orders(cluster: LocalCluster, turn: int) -> None:
     ]
     produce_transactions(cluster, ORDERS, made, transactional_id=f"{ORDERS}-{turn}")
     produce(cluster, ORDERS, numbered(20, partitions=2, start=turn * 1_000 + 500))
-
-
-def carry(file: Path, *, lanes: int, checkpoints: bool = False) -> None:
-    """Mirror until nothing waits, then stop."""
-    config = load_config(file)
-    with (
-        closing(Clients(config)) as clients,
-        closing(LedgerDesk(config.clusters)) as desk,
-        closing(InsideSlots(config.clusters)) as slots,
-    ):
-        Mirror(config, desk, clients, 1).steer(slots)
-
-        def is_idle() -> bool:
-            found = slots.progress().values()
-            return len(found) == lanes and all(isinstance(at.state, Idle) for at in found)
-
-        wait_until(is_idle, "all lanes idle", timeout_s=60)
-        for loop in upkeep_loops(config, clients, desk, slots.progress):
-            if checkpoints and loop.what == "checkpoints":
-                loop.step()
 
 
 @pytest.fixture(scope="module")

@@ -19,16 +19,13 @@ from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, MirrorConfig
 from heliograph.ledger.entries import HeadEntry, StartEntry, new_author
 from heliograph.local.cluster import LocalCluster
-from heliograph.model import FlowId, Idle, TopicName
+from heliograph.model import FlowId, TopicName
 from heliograph.services.audit import AuditChoice
 from heliograph.services.audit_run import AuditReport, Runner, audit_flow
-from heliograph.services.clients import Clients
 from heliograph.services.desk import LedgerDesk
 from heliograph.services.places import every
-from heliograph.services.steer import Mirror
-from tests.kit.inside import InsideSlots
 from tests.kit.ledgers import open_ledger
-from tests.kit.topics import produce_raw, wait_until
+from tests.kit.topics import produce_raw
 
 Row = tuple[int, bytes, bytes, list[tuple[str, bytes]]]
 """Timestamp, key, value, headers."""
@@ -84,23 +81,6 @@ def vouch(file: Path, flow: FlowId, topic: str, records: int) -> None:
             detail="",
         )
         desk.note(flow, [start, head])
-
-
-def carry(file: Path, *, lanes: int) -> None:
-    """Mirror until nothing waits, then stop."""
-    config = load_config(file)
-    with (
-        closing(Clients(config)) as clients,
-        closing(LedgerDesk(config.clusters)) as desk,
-        closing(InsideSlots(config.clusters)) as slots,
-    ):
-        Mirror(config, desk, clients, 1).steer(slots)
-
-        def is_idle() -> bool:
-            found = slots.progress().values()
-            return len(found) == lanes and all(isinstance(at.state, Idle) for at in found)
-
-        wait_until(is_idle, "all lanes idle", timeout_s=60)
 
 
 def inside(config: MirrorConfig, flow: FlowId) -> Runner:

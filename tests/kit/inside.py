@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig
-from heliograph.model import ClusterAlias, Lane, LaneId, LaneProgress, SlotId
+from heliograph.model import ClusterAlias, Idle, Lane, LaneId, LaneProgress, SlotId
 from heliograph.plan.assignment import LaneLoad
+from heliograph.services.clients import Clients
+from heliograph.services.desk import LedgerDesk
+from heliograph.services.steer import Mirror
+from heliograph.services.upkeep import upkeep_loops
 from heliograph.shuttle.shuttle import Shuttle
+from tests.kit.topics import wait_until
 
 _CALL_S_MAX: Final = 30.0
 
@@ -72,3 +80,25 @@ class InsideSlots:
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_S_MAX)
+
+
+def carry(file: Path, *, lanes: int | None = None, checkpoints: bool = False) -> None:
+    """Mirror until nothing waits, then stop; by default as many lanes as are planned."""
+    config = load_config(file)
+    with (
+        closing(Clients(config)) as clients,
+        closing(LedgerDesk(config.clusters)) as desk,
+        closing(InsideSlots(config.clusters)) as slots,
+    ):
+        steered = Mirror(config, desk, clients, 1)
+        steered.steer(slots)
+        wanted = len(steered.lanes) if lanes is None else lanes
+
+        def is_idle() -> bool:
+            found = slots.progress().values()
+            return len(found) == wanted > 0 and all(isinstance(at.state, Idle) for at in found)
+
+        wait_until(is_idle, "all lanes idle", timeout_s=60)
+        for loop in upkeep_loops(config, clients, desk, slots.progress):
+            if checkpoints and loop.what == "checkpoints":
+                loop.step()
