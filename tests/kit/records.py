@@ -26,6 +26,9 @@ Headers = tuple[tuple[str, bytes | None], ...]
 _READ_TIMEOUT_S: Final = 60.0
 _CONSUME_WAIT_S: Final = 0.05
 _FLUSH_TIMEOUT_S: Final = 120.0
+_NOT_YET_LED: Final = frozenset(
+    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
+)
 _SHOWN_BYTES_MAX: Final = 40
 
 
@@ -178,18 +181,29 @@ def read_all(
 
 
 def end_offsets(cluster: LocalCluster, topic: str) -> dict[int, int]:
-    """The next offset of every partition (high watermark)."""
+    """The next offset of every partition (high watermark), also of a topic made this moment."""
     consumer = _consumer(cluster, read_committed=False)
     try:
         partitions = consumer.list_topics(topic, timeout=_READ_TIMEOUT_S).topics[topic].partitions
-        return {
-            number: consumer.get_watermark_offsets(
-                TopicPartition(topic, number), timeout=_READ_TIMEOUT_S
-            )[1]
-            for number in sorted(partitions)
-        }
+        return {number: _end_offset(consumer, topic, number) for number in sorted(partitions)}
     finally:
         consumer.close()
+
+
+def _end_offset(consumer: Consumer, topic: str, number: int) -> int:
+    deadline_s = time.monotonic() + _READ_TIMEOUT_S
+    while True:
+        try:
+            _, end = consumer.get_watermark_offsets(
+                TopicPartition(topic, number), timeout=_READ_TIMEOUT_S
+            )
+        except KafkaException as exc:
+            # A broker lists a partition a moment before it leads it.
+            if exc.args[0].code() not in _NOT_YET_LED or time.monotonic() > deadline_s:
+                raise
+            time.sleep(_CONSUME_WAIT_S)
+        else:
+            return int(end)
 
 
 def assert_same_records(
