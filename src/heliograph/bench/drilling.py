@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from heliograph.bench.latency import (
 from heliograph.bench.mirror import MirrorProcess, running
 from heliograph.bench.rows import DrillRow, LatencyRow, System
 from heliograph.bench.stage import Stage
-from heliograph.bench.systems import Route, keys_for_groups, prepare
+from heliograph.bench.systems import Route, compiled_environment, keys_for_groups, prepare
 from heliograph.bench.translation import commit_group
 from heliograph.bench.watch import wait_until
 from heliograph.clock import monotonic_s
@@ -116,7 +117,7 @@ def run_drill(
     try:
         with (
             running(launch, folder / "mirror.log") as mirror,
-            _driller(str(folder / "mm2.properties"), route) as driller,
+            _driller(folder / "mm2.properties", route) as driller,
         ):
             return _measure(stage, row, mirror, route, driller, round_index)
     finally:
@@ -195,10 +196,11 @@ def _told(
 
 
 @contextmanager
-def _driller(path: str, route: Route) -> Iterator[_Driller]:
+def _driller(path: Path, route: Route) -> Iterator[_Driller]:
     flow = f"{route.source_alias}->{route.target_alias}"
     child = subprocess.Popen(
-        [sys.executable, "-m", "heliograph.bench.driller", path, flow],
+        [sys.executable, "-m", "heliograph.bench.driller", str(path), flow],
+        env=compiled_environment(path.parent.parent),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -103,7 +103,8 @@ class DrillRow:
     record_bytes: int = 100
     partitions: int = 4
     groups: int = 10
-    warmup_s: float = 45.0
+    warmup_s: float = 120.0
+    """Brokers compile what they run most about so long; it shows in their slowest answers."""
     laps: int = 4
     """Of each kind: quiet, and full of drills one after the other."""
     lap_s: float = 20.0

@@ -21,8 +21,12 @@ from heliograph.errors import BrokerUnreachable
 from heliograph.model import OffsetRange, TopicName, TopicPartition
 
 TIMEOUT_S_DEFAULT: Final = 20.0
-_FETCH_BYTES_MAX: Final = 256 * 1024
+_FETCH_BYTES_MAX: Final = 64 * 1024
 _QUEUED_KB_MAX: Final = 2_048
+_QUEUED_RECORDS: Final = 500
+"""Of a partition; a client fetches a hundred thousand ahead otherwise, and nobody reads those."""
+_QUEUE_FULL_WAIT_MS: Final = 10
+"""Before it looks again whether it may fetch; a second otherwise."""
 _CONSUMED_AT_ONCE: Final = 500
 _POLL_S: Final = 0.05
 
@@ -156,14 +160,16 @@ class StretchReader:
         ]
         if assigned:
             self._consumer.assign(assigned)
-            # A partition that was read before is still paused.
-            self._consumer.resume(assigned)
         while unfinished:
             messages = self._consumer.consume(_CONSUMED_AT_ONCE, timeout=_POLL_S)
             done = {at for message in messages if (at := self._take(message, stretches))}
             finished = done & unfinished
             if finished:
-                self._consumer.pause([ClientPartition(at.topic, at.partition) for at in finished])
+                # Paused instead, they would have to be resumed; after that a client may sleep for
+                # a second before it fetches.
+                self._consumer.incremental_unassign(
+                    [ClientPartition(at.topic, at.partition) for at in finished]
+                )
             unfinished -= done
             if unfinished and monotonic_s() >= deadline_s:
                 raise BrokerUnreachable(
@@ -225,6 +231,8 @@ def _settings(
         # Small steps: brokers answer the mirror's fetches and appends in between.
         "fetch.message.max.bytes": _FETCH_BYTES_MAX,
         "queued.max.messages.kbytes": _QUEUED_KB_MAX,
+        "queued.min.messages": _QUEUED_RECORDS,
+        "fetch.queue.backoff.ms": _QUEUE_FULL_WAIT_MS,
     }
     settings.pop("max.partition.fetch.bytes", None)
     return settings

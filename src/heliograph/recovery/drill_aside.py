@@ -2,7 +2,8 @@
 
 Linux gives each session its share of the cores before it looks at how nice a thread is (autogroup),
 so a nice thread of a driver still takes from brokers and slots what they need. A process that leads
-a session can have the whole session stand back.
+a session can have the whole session stand back. And whoever wakes up must wait for the turn of a
+nice process to end, but never for one that is scheduled as idle.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -72,3 +74,6 @@ def stand_back() -> None:
         os.nice(_NICENESS)
     with suppress(OSError):
         _AUTOGROUP.write_text(str(_NICENESS), encoding="ascii")
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -20,7 +21,13 @@ from tests.unit.recovery.drills import report
 
 def _tell_priority(there: Connection) -> None:
     stand_back()
-    there.send((os.getsid(0) == os.getpid(), os.getpriority(os.PRIO_PROCESS, 0)))
+    there.send(
+        (
+            os.getsid(0) == os.getpid(),
+            os.getpriority(os.PRIO_PROCESS, 0),
+            sys.platform != "linux" or os.sched_getscheduler(0) == os.SCHED_IDLE,
+        )
+    )
 
 
 def test_its_process_leads_a_session_that_lets_everybody_else_go_first() -> None:
@@ -29,11 +36,12 @@ def test_its_process_leads_a_session_that_lets_everybody_else_go_first() -> None
     child = spawn.Process(target=_tell_priority, args=(there,))
 
     child.start()
-    leads, niceness = here.recv()
+    leads, niceness, is_idle = here.recv()
     child.join()
 
     assert leads
     assert niceness == 19
+    assert is_idle
 
 
 def test_what_its_process_could_not_do_is_raised_here(tmp_path: Path) -> None:
