@@ -60,7 +60,10 @@ class Findings:
         return any(found.key == key for found in self.problems)
 
     def note(self, setting: Setting, sentence: str) -> None:
-        found = Finding(line=setting.line, key=setting.key, sentence=sentence)
+        self.remark(setting.key, sentence, line=setting.line)
+
+    def remark(self, key: str, sentence: str, *, line: int | None = None) -> None:
+        found = Finding(line=line, key=key, sentence=sentence)
         if found not in self.notes:
             self.notes.append(found)
 

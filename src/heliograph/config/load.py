@@ -24,6 +24,7 @@ from heliograph.config.schema import MirrorConfig
 from heliograph.config.secrets import Surroundings, is_secret_key, referred_names
 from heliograph.config.yaml_file import decode_yaml, is_yaml, parse_yaml
 from heliograph.errors import ConfigError
+from heliograph.model import FlowId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,7 @@ def parse_explained(text: str, *, source: str, around: Surroundings) -> Explaine
     config = translate(placed, resolution, around.read_bytes, findings)
     if config is None:
         raise ConfigError(source, render(findings.problems))
+    _remark_circles(config, findings)
     secret = [referred_names(entry.value) for entry in written if is_secret_key(entry.key)]
     noted = config.model_copy(
         update={
@@ -79,6 +81,20 @@ def parse_explained(text: str, *, source: str, around: Surroundings) -> Explaine
         }
     )
     return ExplainedConfig(config=noted, resolution=resolution)
+
+
+def _remark_circles(config: MirrorConfig, findings: Findings) -> None:
+    """Two flows may share a file that take turns, one of them fenced; nobody else should."""
+    keeping = {flow.id for flow in config.flows if flow.policy.keeps_names}
+    for there in sorted(keeping, key=str):
+        back = FlowId(source=there.target, target=there.source)
+        if back in keeping and there.source < there.target:
+            findings.remark(
+                f"{there}, {back}",
+                "both keep the names of topics, so a topic that both mirror goes round for ever "
+                "unless one of the two flows is fenced, as `heliograph failover` leaves it; "
+                "give them `topics` that do not meet, or a policy that renames",
+            )
 
 
 def _properties(text: str, findings: Findings) -> list[Property]:

@@ -54,6 +54,11 @@ class NamingPolicyConfig(Section):
     internal_separator_enabled: bool = True
     """Whether the names of internal topics use the separator too (KIP-949)."""
 
+    @property
+    def keeps_names(self) -> bool:
+        """Whether topics are surely called the same on the target; a Python class may do it too."""
+        return self.class_path.rpartition(".")[2] == IDENTITY_POLICY.rpartition(".")[2]
+
 
 class GroupsConfig(Section):
     """Which consumer groups are followed to the target."""

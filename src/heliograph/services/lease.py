@@ -33,7 +33,6 @@ _LOOKS_PER_LEASE: Final = 15
 _RENEWALS_PER_LEASE: Final = 3
 _GIVING_UP_PARTS: Final = 150
 _JOIN_S_MAX: Final = 1.0
-_KEEPS_NAMES: Final = "IdentityReplicationPolicy"
 
 
 class Carrying(Protocol):
@@ -196,7 +195,7 @@ class _FlowLease:
         """
         there = FlowId(source=self.id.target, target=self.id.source)
         is_enabled = any(flow.id == there for flow in self._config.flows)
-        if not (is_enabled and self._flow.policy.class_path.endswith(_KEEPS_NAMES)):
+        if not (is_enabled and self._flow.policy.keeps_names):
             return None
         ledger = ledger_topic(there.source)
         if ledger not in ClusterAdmin(self._config.target_of(there)).describe_topics([ledger]):

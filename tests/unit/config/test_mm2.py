@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from heliograph.config.schema import ClusterConfig, EngineConfig, FlowConfig, MirrorConfig
-from heliograph.config.sections import TOPICS_EXCLUDE
+from heliograph.config.sections import IDENTITY_POLICY, TOPICS_EXCLUDE
 from heliograph.model import ClusterAlias, FlowId, Offsets, OnExisting, StartAt
 from tests.unit.config.texts import TWO_CLUSTERS, config_of, with_lines
 
@@ -425,3 +425,24 @@ def test_the_model_pickles_whole() -> None:
     assert isinstance(back, MirrorConfig)
     assert back == config
     assert isinstance(back.clusters[A], ClusterConfig)
+
+
+def test_two_flows_that_keep_names_in_both_directions_are_remarked_once() -> None:
+    lines = f"B->A.enabled = true\nreplication.policy.class = {IDENTITY_POLICY}\n"
+
+    (note,) = with_lines(lines).notes
+
+    assert note.startswith("A->B, B->A: both keep the names of topics")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"replication.policy.class = {IDENTITY_POLICY}\n",
+        "B->A.enabled = true\n",
+        f"B->A.enabled = true\nB->A.replication.policy.class = {IDENTITY_POLICY}\n",
+    ],
+    ids=["one way", "renamed", "renamed one way"],
+)
+def test_flows_whose_topics_cannot_come_back_under_the_same_name_are_not(lines: str) -> None:
+    assert with_lines(lines).notes == ()
