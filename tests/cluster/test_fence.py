@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.clock import now_ms
-from heliograph.ledger.entries import Entry, Tombstone
+from heliograph.ledger.entries import AclEntry, Entry, Tombstone
 from heliograph.local.cluster import LocalCluster
 from heliograph.model import FlowId
 from heliograph.services.desk import LedgerDesk
 from heliograph.services.fence import Fence, lift, put_up
 from heliograph.services.lease import Leases
 from heliograph.services.ledger_hand import opened_ledger
+from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
 from tests.kit.failing_over import Stage
 from tests.kit.topics import create_topic, wait_until
@@ -113,3 +115,29 @@ def test_no_driver_takes_a_fenced_flow_and_lifting_the_fence_lets_one_in(
         assert was_kept_out
         assert now_ms() - lifted_ms < 2_000
         assert leases.fence(stage.flow) is None
+
+
+def test_the_ledger_command_shows_a_fence_and_the_acls_the_flow_created(stage: Stage) -> None:
+    binding = AclBinding(
+        name="orders",
+        pattern=AclPattern.LITERAL,
+        principal="User:alice",
+        host="*",
+        operation=AclOperation.READ,
+        permission=AclPermission.ALLOW,
+    )
+    with driver(stage) as first:
+        first.wait_known(10.0)
+    note(stage, put_up(FENCE))
+    note(stage, AclEntry(binding=binding, at_ms=1))
+
+    short = heliograph("ledger", stage.file())
+    long = heliograph("ledger", stage.file(), "--memos")
+    (flow,) = heliograph("ledger", stage.file(), "--json").document["flows"]
+
+    assert "ACLs it created: 1, memos: 1" in short.out
+    assert FENCE.why not in short.out
+    assert FENCE.why in long.out
+    assert f"created ACL: {binding}" in long.out
+    assert flow["acls"] == [str(binding)]
+    assert [FENCE.why in text for text in flow["memos"].values()] == [True]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -25,8 +25,9 @@ from heliograph.services.status import StatusReader
 LEDGER_HELP: Final = """Show the ledger: what the target remembers of each flow.
 
 The flow's producer, who carries it, and of every lane where it is, its runs (stretches where source
-and target offset advance together), what was lost and where it started. With --translate an offset
-of one side is found on the other, exactly.
+and target offset advance together), what was lost and where it started. Then which ACLs the flow
+created on the target, and its memos: a fence, the steps of a failover, the schedule of drills. With
+--translate an offset of one side is found on the other, exactly.
 
 Examples:
 
@@ -45,6 +46,8 @@ class FlowLedger:
     holder: LeaseEntry | None
     garbage_records: int
     places: tuple[LanePlace, ...]
+    acls: tuple[str, ...]
+    memos: Mapping[str, str]
 
 
 def ledger(
@@ -58,6 +61,10 @@ def ledger(
         str | None, typer.Option("--topic", help="Only this topic, named as on the source.")
     ] = None,
     runs: Annotated[bool, typer.Option("--runs", help="Every run, not only how many.")] = False,
+    memos: Annotated[
+        bool,
+        typer.Option("--memos", help="Every memo and every ACL it created, not only how many."),
+    ] = False,
     translate: Annotated[
         int | None,
         typer.Option(
@@ -83,7 +90,7 @@ def ledger(
             print_json({"flows": [_flow_document(each, runs=runs) for each in found]})
         else:
             for each in found:
-                _print(each, runs=runs)
+                _print(each, runs=runs, memos=memos)
         return
     if topic is None or partition is None:
         raise typer.BadParameter("--translate needs --topic and --partition")
@@ -124,6 +131,8 @@ async def _read_flow(reader: StatusReader, flow: FlowConfig) -> FlowLedger:
         holder=store.view.holder,
         garbage_records=store.garbage_records,
         places=tuple(places),
+        acls=tuple(sorted(map(str, store.view.acls))),
+        memos=dict(sorted(store.view.memos.items())),
     )
 
 
@@ -162,7 +171,7 @@ def _meaning(answer: Translated) -> str:
     return "the end there; the asked offset is not mirrored yet, so a part would be read again"
 
 
-def _print(found: FlowLedger, *, runs: bool) -> None:
+def _print(found: FlowLedger, *, runs: bool, memos: bool) -> None:
     console = results()
     producer, holder = found.producer, found.holder
     console.print(Text(str(found.flow), style="bold"))
@@ -175,6 +184,8 @@ def _print(found: FlowLedger, *, runs: bool) -> None:
         console.print(f"  last carried by {holder.host} pid {holder.pid}, {ago(holder.at_ms)}")
     if found.garbage_records:
         console.print(f"  {found.garbage_records} records in the ledger are not Heliograph's")
+    if found.acls or found.memos:
+        console.print(f"  ACLs it created: {len(found.acls):,}, memos: {len(found.memos):,}")
     table = new_table(
         [
             ("lane", "left"),
@@ -212,6 +223,11 @@ def _print(found: FlowLedger, *, runs: bool) -> None:
             )
     if runs:
         console.print(_runs_table(found.places))
+    if memos:
+        for binding in found.acls:
+            console.print(Text(f"created ACL: {binding}"), soft_wrap=True)
+        for subject, text in found.memos.items():
+            console.print(Text(f"memo {subject}: {text}"), soft_wrap=True)
 
 
 def _runs_table(places: Sequence[LanePlace]) -> object:
@@ -244,6 +260,8 @@ def _flow_document(found: FlowLedger, *, runs: bool) -> dict[str, Any]:
         "lease": None if holder is None else asdict(holder),
         "foreign_ledger_records": found.garbage_records,
         "lanes": [_lane_document(place, runs=runs) for place in found.places],
+        "acls": list(found.acls),
+        "memos": dict(found.memos),
     }
 
 
