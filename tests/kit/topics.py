@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewTopic,
     ResourceType,
 )
@@ -73,7 +74,7 @@ def delete_topic(cluster: LocalCluster, topic: str) -> None:
 
 
 def set_topic_config(cluster: LocalCluster, topic: str, config: Mapping[str, str | None]) -> None:
-    """None takes a setting back to the broker's default."""
+    """None takes a setting back to the broker's default. Returns when the broker goes by it."""
     entries = [
         ConfigEntry(
             name,
@@ -89,6 +90,19 @@ def set_topic_config(cluster: LocalCluster, topic: str, config: Mapping[str, str
     admin = admin_of(cluster)
     for answer in admin.incremental_alter_configs([resource]).values():
         answer.result(_TIMEOUT_S)
+
+    def is_in_force() -> bool:
+        # The controller says yes first; a broker learns of it a moment later.
+        (answer,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        shown = answer.result(_TIMEOUT_S)
+        own = {
+            name: shown[name].value
+            for name in config
+            if shown[name].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        }
+        return own == {name: value for name, value in config.items() if value is not None}
+
+    wait_until(is_in_force, f"settings of {topic}", poll_s=0.02)
 
 
 def force_compaction(cluster: LocalCluster, topic: str) -> None:
