@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -19,13 +20,15 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.stretches import TIMEOUT_S_DEFAULT, read_as_group
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.errors import BrokerError
+from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.ledger.entries import LeaseEntry
 from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph.model import ClusterAlias, FlowId, Idle, Stalled, TopicName
+from heliograph.model import TopicPartition as Partition
 from heliograph.plan.provisioning import PartitionsToGrow, TopicToCreate
 from heliograph.services.clients import Clients
 from heliograph.services.desk import LedgerDesk
@@ -435,6 +438,28 @@ def test_a_group_asked_for_by_name_is_missed_though_no_list_shows_it(
         told = said(Inside.checkpoint, inside)
 
     assert "cluster A: missing permission DESCRIBE on group billing" in told
+
+
+def test_a_shadow_group_that_may_not_be_read_is_named_before_any_timeout(
+    mirrored: Path, guarded: dict[str, LocalCluster]
+) -> None:
+    """Brokers refuse to say who coordinates it, and a client asks them again and again."""
+    place = Partition(topic=TopicName("A.orders"), partition=0)
+    began_s = time.monotonic()
+
+    with pytest.raises(NotAuthorised) as told:
+        read_as_group(
+            load_config(mirrored).target_of(FLOW),
+            "heliograph-drill.billing",
+            {place: 1},
+            bytes_max=1_000,
+            read_committed=True,
+        )
+
+    assert str(told.value) == (
+        "cluster B: missing permission READ on group heliograph-drill.billing"
+    )
+    assert time.monotonic() - began_s < TIMEOUT_S_DEFAULT / 2
 
 
 def said(act: Callable[[Inside], None], inside: Inside) -> str:

@@ -29,6 +29,7 @@ _QUEUE_FULL_WAIT_MS: Final = 10
 """Before it looks again whether it may fetch; a second otherwise."""
 _CONSUMED_AT_ONCE: Final = 500
 _POLL_S: Final = 0.05
+_ASKING_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,7 @@ class StretchReader:
         read_committed: bool,
         timeout_s: float = TIMEOUT_S_DEFAULT,
     ) -> None:
-        self._alias, self._timeout_s = cluster.alias, timeout_s
+        self._alias, self._group, self._timeout_s = cluster.alias, group, timeout_s
         self._errors = ErrorLog(alias=cluster.alias)
         settings = _settings(cluster, group, self._errors, read_committed=read_committed)
         try:
@@ -125,17 +126,29 @@ class StretchReader:
         asked = [ClientPartition(at.topic, at.partition) for at in partitions]
         if not asked:
             return {}
-        try:
-            answered = self._consumer.committed(asked, timeout=self._timeout_s)
-        except KafkaException as exc:
-            # Why no broker answered waits in a queue until somebody polls.
-            self._consumer.poll(0)
-            raise self._errors.translated(exc, "READ on the group") from exc
+        answered = self._answered(asked)
         for place in answered:
             if place.error is not None:
                 refused = KafkaException(place.error)
                 raise self._errors.translated(refused, f"READ on topic {place.topic}")
         return {_partition(place): place.offset for place in answered if place.offset >= 0}
+
+    def _answered(self, asked: list[ClientPartition]) -> list[Any]:
+        """Asked in steps: a client that may not find its group says so only to whoever polls."""
+        deadline_s = monotonic_s() + self._timeout_s
+        while True:
+            step_s = min(_ASKING_S, max(0.0, deadline_s - monotonic_s()))
+            try:
+                found: list[Any] = self._consumer.committed(asked, timeout=step_s)
+            except KafkaException as exc:
+                message = self._consumer.poll(0)
+                said = None if message is None else message.error()
+                refused = exc if said is None else KafkaException(said)
+                broken = self._errors.translated(refused, f"READ on group {self._group}")
+                if not broken.retriable or monotonic_s() >= deadline_s:
+                    raise broken from exc
+            else:
+                return found
 
     def read(
         self, wanted: Mapping[TopicPartition, OffsetRange], *, bytes_max: int
