@@ -246,6 +246,7 @@ def test_partitions_added_while_running_are_mirrored(east: Route, topic: TopicNa
     east.assert_arrives(name)
     admin = admin_of(east.source)
     admin.create_partitions([NewPartitions(name, 4)])[name].result(30)
+    wait_until(lambda: len(end_offsets(east.source, name)) == 4, "brokers to show them")
     produce(east.source, name, numbered(400, partitions=4, start=1_000))
 
     count = east.assert_arrives(name)

@@ -39,6 +39,7 @@ from heliograph.plan.topics import select_topics
 from heliograph.plan.view import ConfigOrigin
 from heliograph.services.observe import held_records, observe, with_defaults, with_settings
 from heliograph.services.prepare import prepare_target
+from tests.kit.topics import delete_topic
 
 MIRROR, MIRROR_PASSWORD = "mirror", "seen-by-nobody"
 A, B = ClusterAlias("A"), ClusterAlias("B")
@@ -336,8 +337,7 @@ def test_a_topic_deleted_and_created_again_has_another_id(
 ) -> None:
     name = make(clusters[A], "reborn")
     before = source.describe_topics([name])[name].id
-    client = AdminClient(clusters[A].librdkafka_config)
-    client.delete_topics([name])[name].result(20)
+    delete_topic(clusters[A], name)
     assert name not in source.describe_topics([name])
 
     make(clusters[A], "reborn")

@@ -1,7 +1,8 @@
 """Make Spark start in half the time: its classes are recorded once and mapped from then on.
 
 The whole suite starts Spark some forty times, and most of a start is the JVM loading classes. The
-archive is kept in the cache folder, beside the one that brokers start from.
+archive is kept in the cache folder, beside the one that brokers start from. So are the compiled
+modules of the package, where the machine was told not to write them beside their sources.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from heliograph.local.kafka import cache_folder, file_lock
 
 OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 """What Spark adds to the command of the driver's JVM, and of no other."""
+_NOT_COMPILED: Final = "PYTHONDONTWRITEBYTECODE"
 _TESTS: Final = Path(__file__).parents[1]
 _WITH_SPARK: Final = tuple(_TESTS / name for name in ("cluster", "crash", "spark"))
 _RECORDING_S_MAX: Final = 180
@@ -50,6 +52,9 @@ def spark_starts_fast(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(OPTIONS, f"-XX:SharedArchiveFile={_archive()} -Xshare:auto")
+        if _NOT_COMPILED in os.environ:
+            patch.delenv(_NOT_COMPILED)
+            patch.setenv("PYTHONPYCACHEPREFIX", str(cache_folder() / "ready" / "compiled"))
         yield
 
 

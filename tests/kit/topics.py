@@ -95,14 +95,22 @@ def set_topic_config(cluster: LocalCluster, topic: str, config: Mapping[str, str
         # The controller says yes first; a broker learns of it a moment later.
         (answer,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
         shown = answer.result(_TIMEOUT_S)
-        own = {
-            name: shown[name].value
-            for name in config
-            if shown[name].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-        }
-        return own == {name: value for name, value in config.items() if value is not None}
+        return all(
+            _is_same(shown[name].value, value)
+            if value is not None
+            else shown[name].source != ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+            for name, value in config.items()
+        )
 
     wait_until(is_in_force, f"settings of {topic}", poll_s=0.02)
+
+
+def _is_same(shown: str, wanted: str) -> bool:
+    """Brokers show 0.0001 as 1.0E-4."""
+    try:
+        return float(shown) == float(wanted)
+    except ValueError:
+        return shown == wanted
 
 
 def force_compaction(cluster: LocalCluster, topic: str) -> None:
