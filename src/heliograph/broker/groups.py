@@ -84,13 +84,19 @@ class GroupAdmin:
         """Every consumer group the brokers show; they hide those we may not describe.
 
         A broker that does not answer keeps only its own groups from the list. Raises `BrokerError`
-        where none did.
+        where none did; one that has just begun to coordinate groups is given time.
         """
-        listed = self._answer(self._ask(self._client.list_consumer_groups), "DESCRIBE on groups")
-        if not listed.valid and listed.errors:
+        deadline_s = monotonic_s() + self._timeout_s
+        while True:
+            asked = self._ask(self._client.list_consumer_groups)
+            listed = self._answer(asked, "DESCRIBE on groups")
+            if listed.valid or not listed.errors:
+                break
             # These are errors as librdkafka has them, where calls raise them as exceptions.
             refused = KafkaException(listed.errors[0])
-            raise self._errors.translated(refused, "DESCRIBE on groups") from refused
+            if not is_one_of(refused, _COORDINATOR_MOVES) or monotonic_s() >= deadline_s:
+                raise self._errors.translated(refused, "DESCRIBE on groups") from refused
+            self._client.poll(_PAUSE_S)
         return {
             group.group_id: GroupView(
                 id=group.group_id, state=_state(group), protocol=_protocol(group)

@@ -24,6 +24,7 @@ from heliograph.errors import (
     BrokerError,
     BrokerUnreachable,
     InvariantError,
+    LeaderMoved,
     NotAuthorised,
     WireError,
 )
@@ -44,6 +45,7 @@ _BATCH_BYTES_MAX: Final = 512 * 1024
 _TIMEOUT_MS: Final = 30_000
 _RETRY_PAUSE_S: Final = 0.1
 _RETRY_PAUSE_S_MAX: Final = 2.0
+_BOUND_TRIES: Final = 20
 # The broker forgot the producer (idle for days), or the topic is another one (created again).
 _FORGOTTEN: Final = frozenset(
     {
@@ -172,14 +174,20 @@ class LedgerStore:
             self._writing = None
 
     async def _bounds(self) -> tuple[int, int]:
-        await self._cluster.refresh([self._partition.topic])
-        found: list[int] = []
-        for at in (EARLIEST, LATEST):
-            offset = (await self._cluster.list_offsets([self._partition], at))[self._partition]
-            if isinstance(offset, BrokerError):
-                raise offset
-            found.append(offset)
-        return found[0], found[1]
+        for tries_left in reversed(range(_BOUND_TRIES)):
+            await self._cluster.refresh([self._partition.topic])
+            start, end = [
+                (await self._cluster.list_offsets([self._partition], at))[self._partition]
+                for at in (EARLIEST, LATEST)
+            ]
+            if isinstance(start, int) and isinstance(end, int):
+                return start, end
+            broken = next(each for each in (start, end) if isinstance(each, BrokerError))
+            # A broker shows a ledger that was just created a moment before it leads it.
+            if not (isinstance(broken, LeaderMoved) and tries_left):
+                raise broken
+            await asyncio.sleep(_RETRY_PAUSE_S)
+        raise InvariantError("the ledger was not asked where it begins and ends")
 
     def _fold(self, batch: bytes) -> None:
         for record in DefaultRecordBatch(batch):
