@@ -1,7 +1,7 @@
 """The values everything else speaks in: clusters, flows, lanes, their states and progress. Runs
 anywhere.
 
-Everything here is frozen and crosses the link between driver and slot as JSON (see `spark.link`).
+Everything here is frozen and crosses the link between driver and slot as JSON (see `engine.link`).
 """
 
 from __future__ import annotations
@@ -196,3 +196,12 @@ def badge(state: LaneState) -> str:
     if isinstance(state, Stalled):
         return f"stalled: {state.reason.value}"
     return state.kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneLoad:
+    """What a lane asked of its slot lately."""
+
+    bytes_per_s: float
+    lag_bytes: float
+    """Estimated from the records that wait and the lane's bytes per record."""

@@ -19,20 +19,20 @@ from confluent_kafka.admin import AclPermissionType, ResourcePatternType, Resour
 from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.broker.acls import AclAdmin
 from heliograph.broker.admin import Change
+from heliograph.broker.clients import Clients
+from heliograph.broker.view import TopicView
 from heliograph.cli.app import main
+from heliograph.compat.acls import acls_loop
+from heliograph.compat.topic_configs import topic_configs_loop
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.driver.deletions import Absences, find_deleted
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
 from heliograph.ledger.entries import ledger_topic
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import TopicName, TopicPartition
-from heliograph.plan.deletions import Deletions
-from heliograph.plan.view import TopicView
-from heliograph.services.acls import acls_loop
-from heliograph.services.clients import Clients
-from heliograph.services.deletions import Absences, find_deleted
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.topic_configs import topic_configs_loop
+from heliograph.topics.deletions import Deletions
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.clusters import TopicNames
 from tests.kit.ledgers import begin_lanes, open_ledger
 from tests.kit.mirror import write_config
@@ -296,7 +296,7 @@ def test_clusters_without_an_authorizer_are_named_once_for_all_flows(
             for flow in config.flows:
                 acls_loop(flow, clients, desk).step()
 
-    said = [r.getMessage() for r in caplog.records if r.name == "heliograph.services.acls"]
+    said = [r.getMessage() for r in caplog.records if r.name == "heliograph.compat.acls"]
     assert sorted(said) == [
         f"cluster {alias}: no authorizer is configured: ACLs are not followed from or to it"
         for alias in ("offA", "offB")
@@ -329,7 +329,7 @@ def test_missing_permissions_are_named_once_and_leave_the_ledger_as_it_was(
 
             wait_until(is_followed, "the ACLs to follow once they may")
 
-        said = [r.getMessage() for r in caplog.records if r.name == "heliograph.services.acls"]
+        said = [r.getMessage() for r in caplog.records if r.name == "heliograph.compat.acls"]
         assert said == [
             "cluster lackA: missing permission DESCRIBE on the cluster: "
             "ACLs are not followed from or to it",

@@ -19,23 +19,23 @@ from heliograph.broker.records import Record, RecordWriter, read_records
 from heliograph.cli.adopt import adopt
 from heliograph.cli.release import release
 from heliograph.config.load import load_config
+from heliograph.inspect.status import StatusReader
 from heliograph.ledger.entries import ledger_topic
+from heliograph.ledger.service import LedgerDesk
 from heliograph.ledger.translate import to_target
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, FlowId, TopicName
-from heliograph.plan.lanes import plan_lanes
-from heliograph.plan.topics import select_topics
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.status import StatusReader
-from heliograph.services.unadopted import Adoption
-from heliograph.wire.connect_offsets import (
+from heliograph.takeover.connect_offsets import (
     SOURCE_CONNECTOR,
     PositionKey,
     encode_position,
     encode_position_key,
     partition_of,
 )
+from heliograph.takeover.pending import Adoption
+from heliograph.topics.lanes import plan_lanes
+from heliograph.topics.selection import select_topics
 from heliograph.wire.mirror_records import OffsetSync, decode_offset_sync, encode_offset_sync
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mm2 import carry_once, mm2_properties
 from tests.kit.records import (

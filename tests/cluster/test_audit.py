@@ -13,17 +13,17 @@ from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner, Result
 
 from heliograph.audit.findings import FindingKind
+from heliograph.audit.loop import AuditLoop
+from heliograph.audit.plan import AuditChoice, note_of
+from heliograph.audit.repair import repair
+from heliograph.audit.run import AuditReport, audit_flow
 from heliograph.cli.app import app
 from heliograph.config.load import load_config
 from heliograph.errors import AuditDiffers
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.locations import every
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import ClusterAlias, FlowId, OffsetRange, TopicName, TopicPartition
-from heliograph.recovery.audit_loop import AuditLoop
-from heliograph.recovery.repair import repair
-from heliograph.services.audit import AuditChoice, note_of
-from heliograph.services.audit_run import AuditReport, audit_flow
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.places import every
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.auditing import Row, audited, inside, rows, vouch, write_rows
 from tests.kit.clusters import TopicNames
 from tests.kit.inside import carry

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.bench.copying import CopyRun, run_copy
-from heliograph.bench.drilling import DrillRun
-from heliograph.bench.filling import build_batch, fill_topic
-from heliograph.bench.latency import PacedProducer, TimingConsumer
-from heliograph.bench.partitions import Look, lags_s
-from heliograph.bench.raw import RawConnection
-from heliograph.bench.report import quick_json, verdicts
-from heliograph.bench.rows import (
+from heliograph_tools.bench.copying import CopyRun, run_copy
+from heliograph_tools.bench.drilling import DrillRun
+from heliograph_tools.bench.filling import build_batch, fill_topic
+from heliograph_tools.bench.latency import PacedProducer, TimingConsumer
+from heliograph_tools.bench.partitions import Look, lags_s
+from heliograph_tools.bench.raw import RawConnection
+from heliograph_tools.bench.report import quick_json, verdicts
+from heliograph_tools.bench.rows import (
     ROWS,
     CopyRow,
     LatencyRow,
@@ -22,9 +22,9 @@ from heliograph.bench.rows import (
     choose_rows,
     run_order,
 )
-from heliograph.bench.stage import Stage, open_stage
-from heliograph.bench.suite import RowResult
-from heliograph.bench.watch import wait_until
+from heliograph_tools.bench.stage import Stage, open_stage
+from heliograph_tools.bench.suite import RowResult
+from heliograph_tools.bench.watch import wait_until
 
 
 @pytest.fixture(scope="module")

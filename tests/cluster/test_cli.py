@@ -16,10 +16,10 @@ import pytest
 
 from heliograph.cli.app import main
 from heliograph.config.load import load_config
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.lease import Leases
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import ClusterAlias, FlowId
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.lease import Leases
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import mirror_once, running_mirror, write_config
 from tests.kit.records import (

@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph.wire.batch import BatchHeader, parse_header
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.mirror import MirrorRun, Route, lasting_topic, route, running_mirror, write_config
 from tests.kit.records import end_offsets, numbered, produce, read_all
 

@@ -17,11 +17,18 @@ from xml.etree import ElementTree
 import pytest
 
 from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.clients import Clients
 from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.records import Record, RecordWriter
 from heliograph.cli import app as command_line
+from heliograph.compat.checkpoints import CheckpointsLoop
 from heliograph.config.load import load_config
+from heliograph.drill.schedule import DrillLoop
+from heliograph.drill.shadow_groups import commit_shadows, new_mark
+from heliograph.driver.jobs import upkeep_loops
+from heliograph.driver.periodic import Loops
 from heliograph.errors import DrillFailed
+from heliograph.ledger.drill_note import LAST_SUBJECT
 from heliograph.ledger.entries import (
     HeadEntry,
     MemoKey,
@@ -31,15 +38,8 @@ from heliograph.ledger.entries import (
     new_author,
 )
 from heliograph.ledger.runs import Run
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import FlowId, TopicName, TopicPartition
-from heliograph.recovery.drill_schedule import DrillLoop
-from heliograph.recovery.shadows import commit_shadows, new_mark
-from heliograph.services.checkpoints import CheckpointsLoop
-from heliograph.services.clients import Clients
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.drill_memo import LAST_SUBJECT
-from heliograph.services.loops import Loops
-from heliograph.services.upkeep import upkeep_loops
 from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
 from tests.kit.clusters import TopicNames
 from tests.kit.drilling import Pair, Scene, scene_of, webhook
@@ -341,7 +341,7 @@ def test_a_flow_without_groups_is_drilled_for_its_lanes(
 def test_what_a_killed_drill_left_behind_is_removed_by_the_next(good: Scene, ask: Ask) -> None:
     script = (
         "import os, signal, sys\n"
-        "from heliograph.recovery.drill_reading import Sampler\n"
+        "from heliograph.drill.reading import Sampler\n"
         "Sampler.read_target = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from heliograph.cli.app import app\n"
         "app('drill')(['drill', sys.argv[1]])\n"

@@ -15,18 +15,18 @@ from typer.testing import CliRunner
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.cli.app import app
 from heliograph.errors import ConfigError, MirrorError, NotAuthorised, RecoveryRefused
+from heliograph.failback.command import abandon, fail_back
+from heliograph.failback.divergence import Choice, Treatment
+from heliograph.failback.lane import Settled, Sides, settled_lane
+from heliograph.ledger.access import opened_ledger
+from heliograph.ledger.fence import fence_of
+from heliograph.ledger.lease import Leases
+from heliograph.ledger.locations import LanePlace
+from heliograph.ledger.service import LedgerDesk
 from heliograph.ledger.translate import to_source, to_target
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import TopicName
-from heliograph.plan.parting import Choice, Treatment
-from heliograph.recovery.failback import abandon, fail_back
-from heliograph.recovery.failback_lane import Settled, Sides, settled_lane
-from heliograph.recovery.steps import StepEvent
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.fence import fence_of
-from heliograph.services.lease import Leases
-from heliograph.services.ledger_hand import opened_ledger
-from heliograph.services.places import LanePlace
+from heliograph.procedure.steps import StepEvent
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.failback import (
     IDENTITY,

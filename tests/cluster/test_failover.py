@@ -17,13 +17,13 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.errors import BrokerError, RecoveryRefused
+from heliograph.failover.command import FailoverOrder, abandon, fail_over, preview
 from heliograph.ledger.entries import HeadEntry
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.fence import fence_of, lift
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import TopicName
-from heliograph.recovery.failover import FailoverOrder, abandon, fail_over, preview
-from heliograph.recovery.steps import Course, Logbook, StepEvent
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.fence import fence_of, lift
+from heliograph.procedure.steps import Course, Logbook, StepEvent
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
 from tests.kit.failing_over import NOBODY, Stage
@@ -226,7 +226,7 @@ def test_groups_that_went_on_before_the_tool_came_back_are_not_put_back(
 def test_a_driver_that_heeds_no_fence_is_noticed_before_groups_are_moved(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heliograph.recovery.standstill.STILL_S_MAX", 1.0)
+    monkeypatch.setattr("heliograph.failover.quiesce.STILL_S_MAX", 1.0)
     with stage.mirroring() as deaf, writing(stage):
         deaf.tell_checkpoints()
 
@@ -386,7 +386,7 @@ def test_planned_needs_the_source(stage: Stage) -> None:
 
 
 def test_producers_that_go_on_are_named(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliograph.recovery.planned.STOP_S_MAX", 1.0)
+    monkeypatch.setattr("heliograph.failover.planned.STOP_S_MAX", 1.0)
     stage.mirror()
 
     with writing(stage), pytest.raises(RecoveryRefused, match=f"still write.*{stage.topic}"):

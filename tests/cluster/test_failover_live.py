@@ -16,8 +16,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from heliograph.local.cluster import ClusterSpec, LocalCluster
-from heliograph.services.told_checkpoints import read_told
+from heliograph.groups.checkpoints_topic import read_told
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster
 from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import ClusterFactory, TopicNames
 from tests.kit.failing_over import Stage

@@ -12,13 +12,13 @@ import pytest
 
 from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.clock import now_ms
+from heliograph.ledger.access import opened_ledger
 from heliograph.ledger.entries import AclEntry, Entry, Tombstone
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.fence import Fence, lift, put_up
+from heliograph.ledger.lease import Leases
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import FlowId
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.fence import Fence, lift, put_up
-from heliograph.services.lease import Leases
-from heliograph.services.ledger_hand import opened_ledger
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
 from tests.kit.failing_over import Stage

@@ -9,13 +9,13 @@ import pytest
 
 from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.records import Record, read_records
+from heliograph.compat.checkpoints import checkpoints_loop
+from heliograph.driver.periodic import FlowLoop
 from heliograph.errors import BrokerError
-from heliograph.local.cluster import LocalCluster
+from heliograph.groups.sync import group_offsets_loop
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
-from heliograph.services.checkpoints import checkpoints_loop
-from heliograph.services.group_offsets import group_offsets_loop
-from heliograph.services.loops import FlowLoop
 from heliograph.wire.mirror_records import Checkpoint, decode_checkpoint
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.following import SHIFT, Scene, scene_of, with_groups
 from tests.kit.groups import (

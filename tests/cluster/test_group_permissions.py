@@ -14,14 +14,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from heliograph.broker.group_view import GroupOffset
 from heliograph.broker.groups import GroupAdmin
 from heliograph.config.schema import ClusterConfig, Secret, SecurityConfig
 from heliograph.config.security import SaslConfig
 from heliograph.errors import NotAuthorised
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph.groups.sync import group_offsets_loop
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
-from heliograph.plan.groups import GroupOffset
-from heliograph.services.group_offsets import group_offsets_loop
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.clusters import TopicNames
 from tests.kit.following import SHIFT, scene_of
 from tests.kit.groups import commit, committed

@@ -6,12 +6,12 @@ import socket
 
 import pytest
 
+from heliograph.broker.group_view import GroupOffset, GroupState, GroupView
 from heliograph.broker.groups import CommitOutcome, GroupAdmin
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, GroupActive
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, TopicName, TopicPartition
-from heliograph.plan.groups import GroupOffset, GroupState, GroupView
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.groups import (
     PROTOCOLS,

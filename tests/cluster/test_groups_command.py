@@ -26,8 +26,8 @@ from heliograph.ledger.entries import (
 )
 from heliograph.ledger.runs import Run
 from heliograph.ledger.store import LedgerStore
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, FlowId, TopicName
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.groups import commit, commit_as_member, member
 from tests.kit.mirror import write_config
 from tests.kit.records import numbered, produce
@@ -230,7 +230,7 @@ def test_a_choice_that_means_nothing_is_refused(
 def test_a_cluster_that_does_not_answer_is_named(
     followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heliograph.services.group_status.ANSWER_S_MAX", 0.5)
+    monkeypatch.setattr("heliograph.inspect.groups.ANSWER_S_MAX", 0.5)
 
     said = asked(followed.unreachable)
 

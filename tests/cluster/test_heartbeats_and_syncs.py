@@ -9,26 +9,26 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.broker.clients import Clients
 from heliograph.broker.records import ReadRecord, read_records
 from heliograph.clock import now_ms
+from heliograph.compat.heartbeats import heartbeats_loop
+from heliograph.compat.offset_syncs import offset_syncs_loop
 from heliograph.config.load import load_config
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, NotAuthorised
+from heliograph.ledger.flow_map import Asked, LaneAt
 from heliograph.ledger.translate import Translated
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph.model import TopicName, TopicPartition
-from heliograph.plan.naming import HEARTBEATS
-from heliograph.plan.sync_store import SyncStore
-from heliograph.services.clients import Clients
-from heliograph.services.flow_map import Asked, LaneAt
-from heliograph.services.heartbeats import heartbeats_loop
-from heliograph.services.offset_syncs import offset_syncs_loop
+from heliograph.topics.naming import HEARTBEATS
 from heliograph.wire.mirror_records import (
     Heartbeat,
     OffsetSync,
     decode_heartbeat,
     decode_offset_sync,
 )
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from tests.kit.sync_store import SyncStore
 from tests.kit.topics import create_topic, delete_topic, set_topic_config, wait_until
 
 _numbers = itertools.count(1)
@@ -291,7 +291,7 @@ def test_little_news_waits_for_the_flush_interval_of_the_worker(
     scene: SceneMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, lanes, clock_s = scene({"TARGET.offset.flush.interval.ms": "1500"}), Lanes(), 100.0
-    monkeypatch.setattr("heliograph.services.offset_syncs.monotonic_s", lambda: clock_s)
+    monkeypatch.setattr("heliograph.compat.offset_syncs.monotonic_s", lambda: clock_s)
     topic = f"mm2-offset-syncs.{made.target}.internal"
     loop = offset_syncs_loop(made.flow, made.clients, lanes)
     lanes.come_to((0, 0), position=1)

@@ -7,7 +7,7 @@ import time
 import pytest
 from confluent_kafka import Consumer
 
-from heliograph.local.cluster import ClusterSpec, LocalCluster
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster
 from tests.kit.clusters import ClusterFactory, TopicNames
 from tests.kit.proxy import TcpProxy
 from tests.kit.records import (

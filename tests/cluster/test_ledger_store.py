@@ -12,9 +12,9 @@ from heliograph.broker.log import read_batches
 from heliograph.errors import BrokerUnreachable
 from heliograph.ledger.entries import HeadEntry
 from heliograph.ledger.store import LedgerStore
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, TopicName, TopicPartition
 from heliograph.wire.batch import BatchHeader
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.topics import create_topic, delete_topic
 

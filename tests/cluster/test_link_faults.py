@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import Route, lasting_topic, route, running_mirror, write_config
 from tests.kit.proxy import TcpProxy

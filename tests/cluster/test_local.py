@@ -22,10 +22,10 @@ from confluent_kafka.admin import (
 )
 from typer.testing import CliRunner
 
-from heliograph.cli.local import local
 from heliograph.errors import LocalClusterError
-from heliograph.local.cluster import ClusterSpec, LocalCluster, start_clusters
-from heliograph.local.kafka import cache_folder
+from heliograph_tools.cli.local import local
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, start_clusters
+from heliograph_tools.localkafka.kafka import cache_folder
 from tests.kit.clusters import ClusterFactory, is_alive
 from tests.kit.records import numbered, produce, read_all
 from tests.kit.topics import admin_of, create_topic, wait_until
@@ -136,7 +136,7 @@ def allow_reading(cluster: LocalCluster, user: str, topic: str) -> None:
 def test_brokers_and_their_folders_go_when_their_owner_is_killed(tmp_path: Path) -> None:
     script = (
         "import pathlib, sys, time\n"
-        "from heliograph.local.cluster import ClusterSpec, start_clusters\n"
+        "from heliograph_tools.localkafka.cluster import ClusterSpec, start_clusters\n"
         "spec = ClusterSpec(alias='A', tls=True, heap_mb=256)\n"
         f"made = start_clusters([spec], root=pathlib.Path({str(tmp_path)!r}))['A']\n"
         "sys.stdout.write(f'{made.broker(0).pid}\\n')\n"

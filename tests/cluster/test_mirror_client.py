@@ -12,17 +12,16 @@ import pytest
 from heliograph import mirror_client
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.records import Record, RecordWriter
+from heliograph.broker.topic_changes import TopicToCreate
 from heliograph.clock import now_ms
+from heliograph.compat.mirror_client import GroupOffset, MirrorClient
+from heliograph.compat.upstream import is_checkpoints, is_internal
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, NamingPolicyConfig
 from heliograph.config.sections import DEFAULT_POLICY, IDENTITY_POLICY
 from heliograph.errors import BrokerUnreachable, ConfigError, WireError
-from heliograph.local.cluster import LocalCluster
-from heliograph.mirror_client import GroupOffset, MirrorClient
 from heliograph.model import ClusterAlias, TopicName, TopicPartition
-from heliograph.plan.naming import LEDGER_PREFIX, is_heartbeats, original_topic
-from heliograph.plan.provisioning import TopicToCreate
-from heliograph.plan.upstream import is_checkpoints, is_internal
+from heliograph.topics.naming import LEDGER_PREFIX, is_heartbeats, original_topic
 from heliograph.wire.mirror_records import (
     Checkpoint,
     Heartbeat,
@@ -34,6 +33,7 @@ from heliograph.wire.mirror_records import (
     encode_heartbeat,
     encode_offset_sync,
 )
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.java import Java, JavaMirrorClient, Offsets, Refused
 from tests.kit.mirror import write_config

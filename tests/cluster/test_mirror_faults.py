@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import OffsetRange
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import (
     MirrorRun,

@@ -8,16 +8,16 @@ import struct
 from heliograph.broker.cluster import Cluster
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig
+from heliograph.copy.fetching import FetchStream
+from heliograph.copy.flow import FetchLimits, Flow
+from heliograph.copy.lane import CarriedLane
+from heliograph.copy.layout import Cursor
 from heliograph.errors import MirrorError
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.store import LedgerStore
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, FlowId, Lane, LaneId, TopicName, TopicPartition
-from heliograph.shuttle.fetching import FetchStream
-from heliograph.shuttle.flow import FetchLimits, Flow
-from heliograph.shuttle.lane import CarriedLane
-from heliograph.shuttle.layout import Cursor
 from heliograph.wire.fetch import FetchedPartition
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import lasting_topic
 from tests.kit.records import numbered, produce

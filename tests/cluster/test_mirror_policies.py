@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from heliograph.local.cluster import LocalCluster
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import (
     MirrorRun,

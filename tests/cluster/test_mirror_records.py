@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from heliograph.local.cluster import LocalCluster
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import Route, lasting_topic, route, running_mirror, write_config
 from tests.kit.records import (

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from heliograph.local.cluster import ClusterSpec, LocalCluster
-from heliograph.local.ports import PortHold
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster
+from heliograph_tools.localkafka.ports import PortHold
 from tests.kit.clusters import ClusterFactory, TopicNames
 from tests.kit.mirror import (
     Route,

@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
+from heliograph.compat.mirror_client import MirrorClient
 from heliograph.config.load import load_config
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
-from heliograph.mirror_client import MirrorClient
 from heliograph.model import ClusterAlias
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.mirror import MirrorRun, lasting_topic, running_mirror, write_config
 from tests.kit.records import (
     NewRec,

@@ -20,13 +20,13 @@ from heliograph.broker.groups import GroupAdmin
 from heliograph.cli.app import app
 from heliograph.config.load import load_config
 from heliograph.errors import MirrorError
-from heliograph.local.cluster import ClusterSpec, LocalCluster
+from heliograph.groups.checkpoints_topic import ToldCheckpoints, fetch_told, read_told
+from heliograph.groups.commit import commit_moves
+from heliograph.groups.placement import GroupMove, Strategy, place_groups
+from heliograph.groups.snapshot import learn
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
-from heliograph.plan.placing import GroupMove, Strategy, place_groups
-from heliograph.recovery.commits import commit_moves
-from heliograph.recovery.knowledge import learn
-from heliograph.services.told_checkpoints import ToldCheckpoints, fetch_told, read_told
 from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster
 from tests.kit.clusters import ClusterFactory
 from tests.kit.groups import commit, committed, member
 from tests.kit.inside import carry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heliograph.local.cluster import LocalCluster
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import lasting_topic, mirror_once
 from tests.kit.records import assert_same_records, numbered, produce
@@ -18,8 +18,8 @@ flows:
   ownA->ownB:
     enabled: true
     topics: ['{ending}']
-    topic.filter.class: tests.unit.plan.own_classes:EndsIn
-    replication.policy.class: tests.unit.plan.own_classes:Suffixed
+    topic.filter.class: tests.unit.topics.own_classes:EndsIn
+    replication.policy.class: tests.unit.topics.own_classes:Suffixed
     source.consumer:
       fetch.max.bytes: 4000
       max.partition.fetch.bytes: 2000

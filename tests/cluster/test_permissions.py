@@ -20,21 +20,21 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from heliograph.broker.admin import ClusterAdmin
-from heliograph.broker.stretches import TIMEOUT_S_DEFAULT, read_as_group
+from heliograph.broker.clients import Clients
+from heliograph.broker.range_reader import TIMEOUT_S_DEFAULT, read_as_group
+from heliograph.broker.topic_changes import PartitionsToGrow, TopicToCreate
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.driver.jobs import upkeep_loops
+from heliograph.driver.periodic import FlowLoop
+from heliograph.driver.reconcile import Mirror
 from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.ledger.entries import LeaseEntry
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import ClusterAlias, FlowId, Idle, Stalled, TopicName
 from heliograph.model import TopicPartition as Partition
-from heliograph.plan.provisioning import PartitionsToGrow, TopicToCreate
-from heliograph.services.clients import Clients
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.loops import FlowLoop
-from heliograph.services.steer import Mirror
-from heliograph.services.upkeep import upkeep_loops
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.acls import Grant, Kind, grant, revoke, without
 from tests.kit.inside import InsideSlots
 from tests.kit.mirror import running_mirror

@@ -21,24 +21,19 @@ from confluent_kafka.admin import (
 )
 
 from heliograph.broker.admin import Change, ClusterAdmin
+from heliograph.broker.topic_changes import PartitionsToGrow, TopicToCreate
+from heliograph.broker.view import ConfigOrigin
 from heliograph.config.schema import ClusterConfig, FlowConfig, Secret, SecurityConfig
 from heliograph.config.security import SaslConfig
+from heliograph.driver.prepare import prepare_target
 from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised
 from heliograph.ledger.entries import ledger_topic
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
-from heliograph.plan.lanes import plan_lanes
-from heliograph.plan.provisioning import (
-    PartitionsToGrow,
-    Provisioning,
-    TopicToCreate,
-    Weight,
-    plan_provisioning,
-)
-from heliograph.plan.topics import select_topics
-from heliograph.plan.view import ConfigOrigin
-from heliograph.services.observe import held_records, observe, with_defaults, with_settings
-from heliograph.services.prepare import prepare_target
+from heliograph.topics.lanes import plan_lanes
+from heliograph.topics.observe import held_records, observe, with_defaults, with_settings
+from heliograph.topics.provisioning import Provisioning, Weight, plan_provisioning
+from heliograph.topics.selection import select_topics
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.topics import delete_topic
 
 MIRROR, MIRROR_PASSWORD = "mirror", "seen-by-nobody"

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from heliograph.bench.mirror import running
-from heliograph.bench.rows import System
-from heliograph.bench.systems import Route, prepare
 from heliograph.broker.records import read_records
+from heliograph.compat.mirror_client import MirrorClient
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.local.cluster import LocalCluster
-from heliograph.mirror_client import MirrorClient
+from heliograph.inspect.topology import read_topology
 from heliograph.model import ClusterAlias, TopicName, TopicPartition
-from heliograph.services.topology import read_topology
 from heliograph.wire.mirror_records import decode_offset_sync
+from heliograph_tools.bench.mirror import running
+from heliograph_tools.bench.rows import System
+from heliograph_tools.bench.systems import Route, prepare
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.groups import commit
 from tests.kit.java import Java
 from tests.kit.records import end_offsets, numbered, produce

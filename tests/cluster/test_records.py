@@ -22,8 +22,8 @@ from heliograph.broker.records import ReadRecord, Record, RecordWriter, read_rec
 from heliograph.config.schema import ClusterConfig, Secret, SecurityConfig
 from heliograph.config.security import SaslConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError, NotAuthorised
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph.model import ClusterAlias, TopicName
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.clusters import TopicNames
 from tests.kit.records import (
     NewRec,

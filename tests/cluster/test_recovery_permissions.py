@@ -13,20 +13,20 @@ from typing import Final
 
 import pytest
 
+from heliograph.broker.clients import Clients
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.drill.report import DrillOptions
+from heliograph.drill.run import drill
+from heliograph.driver.reconcile import Mirror
 from heliograph.errors import BrokerError
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph.failback.command import fail_back
+from heliograph.failback.context import FailbackOrder
+from heliograph.failback.divergence import Choice
+from heliograph.failover.command import FailoverOrder, fail_over
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import ClusterAlias, FlowId, Idle
-from heliograph.plan.parting import Choice
-from heliograph.recovery.drill import drill
-from heliograph.recovery.drill_report import DrillOptions
-from heliograph.recovery.failback import fail_back
-from heliograph.recovery.failback_scene import FailbackOrder
-from heliograph.recovery.failover import FailoverOrder, fail_over
-from heliograph.services.clients import Clients
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.steer import Mirror
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.cluster.test_permissions import (
     CHECKPOINTS,
     FLOW,

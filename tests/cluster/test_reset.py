@@ -12,12 +12,12 @@ from heliograph.cli.reset import reset
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.errors import MirrorError
+from heliograph.inspect.reset import LaneReset, reset_lanes
 from heliograph.ledger.entries import LeaseEntry
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.locations import every
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import FlowId, TopicName
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.places import every
-from heliograph.services.reset import LaneReset, reset_lanes
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.scene import PARTITIONS, Scene, open_scene
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import write_config

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
-from heliograph.local.cluster import LocalCluster
-from heliograph.services.places import every
-from heliograph.services.status import StatusReader
+from heliograph.inspect.status import StatusReader
+from heliograph.ledger.locations import every
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.failback import IDENTITY, Stage, open_stage
 from tests.kit.groups import commit

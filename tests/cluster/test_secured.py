@@ -34,9 +34,9 @@ from heliograph.config.clients import aiokafka_settings
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, MirrorConfig
 from heliograph.errors import MirrorError
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
-from heliograph.local.spec import login_line
 from heliograph.model import ClusterAlias, FlowId
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph_tools.localkafka.spec import login_line
 from tests.kit.leaks import (
     Secrets,
     leaks,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from heliograph.broker.groups import GroupAdmin
-from heliograph.broker.stretches import StretchReader, read_as_group
+from heliograph.broker.range_reader import StretchReader, read_as_group
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerUnreachable
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, OffsetRange, TopicName, TopicPartition
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.groups import commit
 from tests.kit.mirror import delete_records_before, lasting_topic

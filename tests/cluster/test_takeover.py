@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from heliograph.cli.adopt import adopt
 from heliograph.cli.release import release
 from heliograph.config.load import load_config
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, FlowId
-from heliograph.services.mirrormaker import read_trace
+from heliograph.takeover.mm2_state import read_trace
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import lasting_topic, mirror_once
 from tests.kit.mm2 import MirrorMaker, await_no_workers, mm2_properties

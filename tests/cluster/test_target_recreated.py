@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from heliograph.local.cluster import LocalCluster
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import (
     MirrorRun,

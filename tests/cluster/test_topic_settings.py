@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from heliograph.broker.admin import Change
+from heliograph.broker.clients import Clients
+from heliograph.broker.topic_changes import ConfigChange, TopicConfigChanges
+from heliograph.broker.view import TopicSetting
+from heliograph.compat.topic_configs import topic_configs_loop
 from heliograph.config.load import load_config
 from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
 from heliograph.errors import BrokerError, NotAuthorised
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.locations import held_topics
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import FlowId, LaneId, TopicName, TopicPartition
-from heliograph.plan.deletions import Deletions
-from heliograph.plan.naming import naming_policy
-from heliograph.plan.topic_configs import ConfigChange, TopicConfigChanges
-from heliograph.plan.view import TopicSetting
-from heliograph.services.clients import Clients
-from heliograph.services.deletions import Absences, delete_mirrored, find_deleted
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.places import held_topics
-from heliograph.services.topic_configs import topic_configs_loop
+from heliograph.topics.deletions import Deletions
+from heliograph.topics.naming import naming_policy
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.ledgers import begin_lanes, open_ledger
 from tests.kit.mirror import write_config
@@ -122,7 +122,7 @@ def test_a_setting_taken_back_on_the_source_is_taken_back_and_nothing_is_written
     flow = flow_of("backA", topics=name)
     create_topic(pair["B"], flow.renamed(name))
     loop = topic_configs_loop(flow.flow, flow.clients)
-    with caplog.at_level(logging.INFO, "heliograph.services.topic_configs"):
+    with caplog.at_level(logging.INFO, "heliograph.compat.topic_configs"):
         loop.step()
         wait_until(lambda: flow.settings(name)["retention.bytes"].value == "1000", "set")
         loop.step()

@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 from confluent_kafka import KafkaException
 
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.mirror import MirrorRun, lasting_topic, running_mirror, write_config
 from tests.kit.records import Rec, numbered, produce, read_all
 from tests.kit.topics import admin_of, wait_until

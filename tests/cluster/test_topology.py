@@ -16,10 +16,10 @@ from heliograph.cli.topology import topology
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig
-from heliograph.local.cluster import LocalCluster
+from heliograph.inspect.topology import read_topology
 from heliograph.model import ClusterAlias, TopicName
-from heliograph.services.topology import read_topology
 from heliograph.wire.mirror_records import Heartbeat, encode_heartbeat
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import write_config
 from tests.kit.topics import create_topic

@@ -15,10 +15,18 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from heliograph.broker import seed as seed_module
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.connection import Connection
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig
+from heliograph.copy import resume as resume_module
+from heliograph.copy import shuttle as shuttle_module
+from heliograph.copy.appending import AppendStream
+from heliograph.copy.lane import CarriedLane
+from heliograph.copy.layout import Layout
+from heliograph.copy.shuttle import Shuttle
+from heliograph.copy.targets import TargetSide
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import (
     ClusterAlias,
@@ -31,14 +39,6 @@ from heliograph.model import (
     TopicName,
     TopicPartition,
 )
-from heliograph.shuttle import resume as resume_module
-from heliograph.shuttle import seed as seed_module
-from heliograph.shuttle import shuttle as shuttle_module
-from heliograph.shuttle.appending import AppendStream
-from heliograph.shuttle.lane import CarriedLane
-from heliograph.shuttle.layout import Layout
-from heliograph.shuttle.shuttle import Shuttle
-from heliograph.shuttle.targets import TargetSide
 
 EXIT_STALLED: Final = 3
 FETCH_BYTES: Final = 2048

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from heliograph.broker import seed as seed_module
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.records import RecordWriter
 from heliograph.config.load import load_config
+from heliograph.failback import export as export_module
+from heliograph.failback.command import fail_back
+from heliograph.failback.context import FailbackOrder
 from heliograph.ledger.entries import FlowEntry, HeadEntry, Tombstone
+from heliograph.ledger.fence import lift
 from heliograph.ledger.store import LedgerStore
-from heliograph.recovery import export as export_module
-from heliograph.recovery.failback import fail_back
-from heliograph.recovery.failback_scene import FailbackOrder
-from heliograph.recovery.steps import Logbook, StepDone, StepEvent
-from heliograph.services.fence import lift
-from heliograph.shuttle import seed as seed_module
+from heliograph.procedure.steps import Logbook, StepDone, StepEvent
 from tests.crash.children import FORKS
 
 _CHILD_S_MAX: Final = 60.0

@@ -12,11 +12,11 @@ from pathlib import Path
 from heliograph.broker.groups import CommitOutcome, GroupAdmin, GroupOffset
 from heliograph.config.load import load_config
 from heliograph.errors import BrokerError
+from heliograph.failover.command import FailoverOrder, Mode, fail_over
 from heliograph.ledger.entries import Entry, MemoEntry, Tombstone
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import FlowId, TopicPartition
-from heliograph.recovery.failover import FailoverOrder, Mode, fail_over
-from heliograph.recovery.steps import StepEvent
+from heliograph.procedure.steps import StepEvent
 from tests.crash.children import FORKS
 
 

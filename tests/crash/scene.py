@@ -15,9 +15,9 @@ import psutil
 
 from heliograph.config.schema import ClusterConfig
 from heliograph.ledger.entries import ledger_topic
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import ClusterAlias, FlowId
-from heliograph.services.desk import LedgerDesk
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.carrier import FETCH_BYTES
 from tests.crash.children import Child
 from tests.kit.crash import assert_exact

@@ -12,7 +12,6 @@ import pytest
 
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.connection import Connection
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, TopicName, TopicPartition
 from heliograph.wire.batch import SEQUENCES, restamp
 from heliograph.wire.produce import (
@@ -22,6 +21,7 @@ from heliograph.wire.produce import (
     parse_produce_answer,
     produce_request,
 )
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.batches import Record, batch_of
 from tests.kit.clusters import TopicNames
 from tests.kit.records import read_all

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from heliograph.local.cluster import LocalCluster
+from heliograph.failback.divergence import Choice, Treatment
 from heliograph.model import TopicName
-from heliograph.plan.parting import Choice, Treatment
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.failing_back import fail_back_until
 from tests.kit.clusters import TopicNames
 from tests.kit.failback import IDENTITY, only, open_stage, with_offsets

@@ -7,7 +7,7 @@ from signal import SIGKILL
 
 import pytest
 
-from heliograph.local.cluster import LocalCluster
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.failing_over import Point, fail_over_until
 from tests.kit.clusters import TopicNames
 from tests.kit.failing_over import NOBODY, Stage

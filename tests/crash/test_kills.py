@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from heliograph.config.load import load_config
-from heliograph.local.cluster import ClusterSpec, LocalCluster
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import ClusterAlias, FlowId
-from heliograph.services.desk import LedgerDesk
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster
 from tests.crash.traffic import TOPICS, create_traffic_topics, moments, nap, traffic
 from tests.kit.clusters import ClusterFactory
 from tests.kit.crash import MirrorRun, assert_exact, mirror_file, mirror_runs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.local.cluster import LocalCluster
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.scene import PARTITIONS, open_scene
 from tests.kit.clusters import TopicNames
 from tests.kit.crash import delete_before

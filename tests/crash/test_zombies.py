@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.local.cluster import LocalCluster
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.children import Child
 from tests.crash.scene import PARTITIONS, Scene, open_scene
 from tests.kit.clusters import TopicNames

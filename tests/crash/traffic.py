@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
 
-from heliograph.local.cluster import LocalCluster
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.topics import create_topic
 
 PLAIN: Final = "plain"

@@ -31,11 +31,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from heliograph.local.cluster import local_clusters
-from heliograph.local.java import java_executable
-from heliograph.local.kafka import kafka_classpath
-from heliograph.local.ports import LOOPBACK, accepts
-from heliograph.local.spec import ClusterSpec
+from heliograph_tools.localkafka.cluster import local_clusters
+from heliograph_tools.localkafka.java import java_executable
+from heliograph_tools.localkafka.kafka import kafka_classpath
+from heliograph_tools.localkafka.ports import LOOPBACK, accepts
+from heliograph_tools.localkafka.spec import ClusterSpec
 
 FOLDER: Final = Path(__file__).parent
 OLD_VERSION: Final = "2.8.2"

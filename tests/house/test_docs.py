@@ -17,7 +17,7 @@ PAGES = ["README.md", "docs/ARCHITECTURE.md", "docs/GUARANTEES.md", "CONTRIBUTIN
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text()
-    named = set(re.findall(r"`((?:tests|docs|src|bench)/[\w./-]+)`", text))
+    named = set(re.findall(r"`((?:tests|docs|src|tools|bench)/[\w./-]+)`", text))
     named |= {str((ROOT / page).parent.relative_to(ROOT) / link) for link in links(text)}
 
     missing = [path for path in sorted(named) if not (ROOT / path).exists()]

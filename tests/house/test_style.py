@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import heliograph
+import heliograph_tools
 from heliograph import errors
 
-PACKAGE = Path(heliograph.__file__).parent
+PACKAGES = tuple(Path(package.__path__[0]) for package in (heliograph, heliograph_tools))
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 MODULE_DEBT: dict[str, int] = {}  # may shrink, may not grow, may not gain rows
@@ -21,8 +23,9 @@ BANNED_WORDS = ("manager", "helper", "utils")
 
 
 def modules() -> Iterator[tuple[str, str]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield str(path.relative_to(PACKAGE)), path.read_text()
+    for package in PACKAGES:
+        for path in sorted(package.rglob("*.py")):
+            yield str(path.relative_to(package.parent)), path.read_text()
 
 
 def function_lengths() -> Iterator[tuple[str, int]]:
@@ -59,6 +62,23 @@ def test_every_module_says_what_it_is_for_and_where_it_runs() -> None:
     ]
 
     assert silent == []
+
+
+def test_every_package_says_what_it_is_where_to_begin_and_what_it_may_import() -> None:
+    silent = [
+        name
+        for name, text in modules()
+        if re.match(r"heliograph/.+/__init__\.py", name)
+        and not re.search(
+            r"(Begin at|way in).*May import", flat(ast.get_docstring(ast.parse(text)))
+        )
+    ]
+
+    assert silent == []
+
+
+def flat(text: str | None) -> str:
+    return " ".join((text or "").split())
 
 
 def test_no_module_is_named_for_nothing() -> None:

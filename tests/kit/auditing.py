@@ -11,6 +11,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from heliograph.audit.compare import compare_unit
 from heliograph.audit.findings import UnitOutcome
+from heliograph.audit.plan import AuditChoice
+from heliograph.audit.run import AuditReport, Runner, audit_flow
 from heliograph.audit.units import AuditUnit
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.cluster import Cluster
@@ -18,12 +20,10 @@ from heliograph.config.clients import aiokafka_settings
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, MirrorConfig
 from heliograph.ledger.entries import HeadEntry, StartEntry, new_author
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.locations import every
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import FlowId, TopicName
-from heliograph.services.audit import AuditChoice
-from heliograph.services.audit_run import AuditReport, Runner, audit_flow
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.places import every
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.ledgers import open_ledger
 from tests.kit.topics import produce_raw
 

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.local.cluster import ClusterSpec, LocalCluster, local_clusters, start_clusters
+from heliograph_tools.localkafka.cluster import (
+    ClusterSpec,
+    LocalCluster,
+    local_clusters,
+    start_clusters,
+)
 
 ClusterFactory = Callable[..., dict[str, LocalCluster]]
 TopicNames = Callable[[str], str]

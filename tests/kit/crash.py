@@ -14,11 +14,11 @@ from typing import Final
 import psutil
 from confluent_kafka import TopicPartition
 
+from heliograph.ledger.service import LedgerDesk
 from heliograph.ledger.translate import LaneEnd, to_target
 from heliograph.ledger.view import LaneRecord
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import FlowId, TopicName
-from heliograph.services.desk import LedgerDesk
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import is_alive
 from tests.kit.records import Rec, difference, read_all
 from tests.kit.topics import admin_of, wait_until

@@ -11,14 +11,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Final
 
+from heliograph.broker.group_view import is_shadow
 from heliograph.broker.groups import GroupAdmin
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.drill_note import LastDrill, last_of
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import ClusterAlias, FlowId
-from heliograph.plan.groups import is_shadow
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.drill_memo import LastDrill, last_of
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.groups import commit
 from tests.kit.mirror import RECORDS_ONLY, write_config
 

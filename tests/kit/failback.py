@@ -8,23 +8,23 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from heliograph.broker.clients import Clients
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.driver.reconcile import Mirror
+from heliograph.failback.command import FailbackReport, fail_back
+from heliograph.failback.context import FailbackOrder
+from heliograph.failback.divergence import Choice
+from heliograph.failover.command import FailoverOrder, FailoverReport, Mode, fail_over
+from heliograph.ledger.access import opened_ledger
 from heliograph.ledger.entries import ledger_topic
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.fence import Fence, put_up
+from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import ClusterAlias, FlowId, Idle, TopicName
-from heliograph.plan.parting import Choice
-from heliograph.recovery.failback import FailbackReport, fail_back
-from heliograph.recovery.failback_scene import FailbackOrder
-from heliograph.recovery.failover import FailoverOrder, FailoverReport, Mode, fail_over
-from heliograph.recovery.steps import StepEvent
-from heliograph.services.clients import Clients
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.fence import Fence, put_up
-from heliograph.services.ledger_hand import opened_ledger
-from heliograph.services.places import LanePlace, every, find_places
-from heliograph.services.steer import Mirror
+from heliograph.procedure.steps import StepEvent
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.inside import InsideSlots
 from tests.kit.mirror import Settings, write_config
 from tests.kit.records import Rec, read_all

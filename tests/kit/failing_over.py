@@ -11,19 +11,19 @@ from typing import Final
 
 from confluent_kafka import Consumer
 
+from heliograph.broker.clients import Clients
+from heliograph.broker.group_view import GroupOffset
 from heliograph.broker.groups import CommitOutcome, GroupAdmin
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.driver.jobs import upkeep_loops
+from heliograph.driver.reconcile import Mirror
+from heliograph.failover.command import FailoverOrder, FailoverReport, Mode, fail_over
 from heliograph.ledger.entries import ledger_topic
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import ClusterAlias, FlowId, Idle, SlotId, TopicName, TopicPartition
-from heliograph.plan.groups import GroupOffset
-from heliograph.recovery.failover import FailoverOrder, FailoverReport, Mode, fail_over
-from heliograph.recovery.steps import Say, StepEvent
-from heliograph.services.clients import Clients
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.steer import Mirror
-from heliograph.services.upkeep import upkeep_loops
+from heliograph.procedure.steps import Say, StepEvent
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.inside import InsideSlots
 from tests.kit.mirror import RECORDS_ONLY, write_config
 from tests.kit.records import end_offsets

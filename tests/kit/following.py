@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from heliograph.broker.clients import Clients
 from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.records import read_records
+from heliograph.compat.checkpoints import GroupFollower
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.config.sections import CheckpointsConfig, GroupsConfig
+from heliograph.ledger.flow_map import Asked, LaneAt
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.translate import LaneEnd, Translated, to_target
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import FlowId, TopicName, TopicPartition
-from heliograph.services.checkpoints import GroupFollower
-from heliograph.services.clients import Clients
-from heliograph.services.flow_map import Asked, LaneAt
 from heliograph.wire.mirror_records import decode_checkpoint
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.groups import commit, committed
 from tests.kit.topics import wait_until
 

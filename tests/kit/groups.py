@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka import TopicPartition as ClientPartition
 
-from heliograph.local.cluster import LocalCluster
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.topics import admin_of, wait_until
 
 Protocol = Literal["classic", "consumer"]

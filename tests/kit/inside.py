@@ -9,15 +9,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from heliograph.broker.clients import Clients
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig
-from heliograph.model import ClusterAlias, Idle, Lane, LaneId, LaneProgress, SlotId
-from heliograph.plan.assignment import LaneLoad
-from heliograph.services.clients import Clients
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.steer import Mirror
-from heliograph.services.upkeep import upkeep_loops
-from heliograph.shuttle.shuttle import Shuttle
+from heliograph.copy.shuttle import Shuttle
+from heliograph.driver.jobs import upkeep_loops
+from heliograph.driver.reconcile import Mirror
+from heliograph.ledger.service import LedgerDesk
+from heliograph.model import ClusterAlias, Idle, Lane, LaneId, LaneLoad, LaneProgress, SlotId
 from tests.kit.topics import wait_until
 
 _CALL_S_MAX: Final = 30.0
@@ -26,7 +25,7 @@ T = TypeVar("T")
 
 
 class InsideSlots:
-    """What `heliograph.services.steer.Mirror` needs of slots; all lanes are in one shuttle."""
+    """What `heliograph.driver.reconcile.Mirror` needs of slots; all lanes are in one shuttle."""
 
     def __init__(self, clusters: Mapping[ClusterAlias, ClusterConfig]) -> None:
         self._loop = asyncio.new_event_loop()

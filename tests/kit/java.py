@@ -15,8 +15,8 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError
 
-from heliograph.bench.systems import mirror_maker_jars
-from heliograph.local.java import java_executable
+from heliograph_tools.bench.systems import mirror_maker_jars
+from heliograph_tools.localkafka.java import java_executable
 
 _JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LOGGING: Final = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error",)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.view import TopicView
 from heliograph.ledger.entries import Entry, HeadEntry, StartEntry, ledger_topic, new_author
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import FlowId, TopicId, TopicName
-from heliograph.plan.view import TopicView
-from heliograph.services.desk import LedgerDesk
 
 
 def open_ledger(

@@ -17,11 +17,11 @@ import psutil
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from heliograph.config.load import load_config
+from heliograph.ledger.service import LedgerDesk
 from heliograph.ledger.translate import LaneEnd, to_source, to_target
 from heliograph.ledger.view import LaneRecord
-from heliograph.local.cluster import LocalCluster
 from heliograph.model import ClusterAlias, FlowId, TopicName
-from heliograph.services.desk import LedgerDesk
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.records import Rec, assert_same_records, end_offsets, read_all
 from tests.kit.topics import admin_of, create_topic, wait_until
 

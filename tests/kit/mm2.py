@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from heliograph.bench.systems import mirror_maker_jars
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.local.cluster import LocalCluster
-from heliograph.local.java import java_executable
+from heliograph.copy.shuttle import Shuttle
 from heliograph.model import FlowId, Idle, Stalled
-from heliograph.plan.lanes import plan_lanes
-from heliograph.plan.topics import select_topics
-from heliograph.services.mirrormaker import running_workers
-from heliograph.shuttle.shuttle import Shuttle
+from heliograph.takeover.mm2_state import running_workers
+from heliograph.topics.lanes import plan_lanes
+from heliograph.topics.selection import select_topics
+from heliograph_tools.bench.systems import mirror_maker_jars
+from heliograph_tools.localkafka.cluster import LocalCluster
+from heliograph_tools.localkafka.java import java_executable
 from tests.kit.topics import wait_until
 
 _MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Final, Self, TypeVar
 
-from heliograph.local.ports import LOOPBACK, PortHold
+from heliograph_tools.localkafka.ports import LOOPBACK, PortHold
 
 _CHUNK_BYTES: Final = 64 * 1024
 _CHUNKS_IN_FLIGHT_MAX: Final = 256

@@ -18,8 +18,8 @@ from typing import Final
 import pyspark
 import pytest
 
-from heliograph.local.java import java_executable, java_version
-from heliograph.local.kafka import cache_folder, file_lock
+from heliograph_tools.localkafka.java import java_executable, java_version
+from heliograph_tools.localkafka.kafka import cache_folder, file_lock
 
 OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 """What Spark adds to the command of the driver's JVM, and of no other."""
@@ -31,7 +31,7 @@ _RECORDED: Final = """
 from pyspark import SparkContext
 from heliograph.model import SlotId
 from tests.spark.kit import engine, running_session, running_slots, wait_moving
-from tests.unit.spark.lanes import lane
+from tests.unit.engine.lanes import lane
 
 config = engine("local[2]")
 with running_session(config) as session, running_slots(session, config, count=1) as slots:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heliograph.ledger.runs import Runs
 from heliograph.ledger.translate import LaneEnd, to_target
-from heliograph.plan.alignment import Alignment, Pin, Stretch, align
+from heliograph.takeover.alignment import Alignment, Pin, Stretch, align
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.driver.assignment import IMBALANCE_MAX, assign
 from heliograph.model import ClusterAlias, FlowId, LaneId, SlotId, TopicName, TopicPartition
-from heliograph.plan.assignment import IMBALANCE_MAX, assign
 
 FLOWS = [FlowId(source=ClusterAlias(source), target=ClusterAlias("B")) for source in "ACD"]
 FLOW = FLOWS[0]

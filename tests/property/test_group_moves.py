@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis.strategies import integers, lists, one_of, sampled_from, tuples
 
+from heliograph.broker.group_view import GroupOffset
+from heliograph.groups.checkpoint_plan import GroupPlace
+from heliograph.groups.sync_plan import OnRewind, Placed, plan_group
 from heliograph.model import TopicName, TopicPartition
-from heliograph.plan.checkpoints import GroupPlace
-from heliograph.plan.group_offsets import OnRewind, Placed, plan_group
-from heliograph.plan.groups import GroupOffset
 
 SOURCE = TopicPartition(topic=TopicName("orders"), partition=0)
 TARGET = TopicPartition(topic=TopicName("A.orders"), partition=0)

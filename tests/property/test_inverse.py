@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.ledger.entries import new_author
-from heliograph.ledger.inverse import LaneBeginning, inverted, lane_entries
+from heliograph.ledger.reverse import LaneBeginning, inverted, lane_entries
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.translate import LaneEnd, to_source, to_target
 from heliograph.ledger.view import LaneRecord, LedgerView

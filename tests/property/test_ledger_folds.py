@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
-from heliograph.ledger.ahead import Ahead
 from heliograph.ledger.entries import (
     AclEntry,
     AclKey,
@@ -25,6 +24,7 @@ from heliograph.ledger.entries import (
     StartEntry,
 )
 from heliograph.ledger.entry_codec import decode, encode, encode_key
+from heliograph.ledger.replay_guard import Ahead
 from heliograph.ledger.runs import Run
 from heliograph.ledger.view import LedgerView
 from heliograph.model import ClusterAlias, FlowId, OffsetRange, StallReason, TopicName

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from heliograph.model import ClusterAlias, TopicName
-from heliograph.plan.naming import (
+from heliograph.topics.naming import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
     is_cycle,

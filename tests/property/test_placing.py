@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis.strategies import integers, lists, sampled_from, tuples
 
+from heliograph.groups.placement import GroupMove, Strategy, place_groups
 from heliograph.ledger.runs import Run
-from heliograph.plan.placing import GroupMove, Strategy, place_groups
-from tests.unit.plan.test_placing import ON_TARGET, lane, only_move, scene
+from tests.unit.groups.test_placement import ON_TARGET, lane, only_move, scene
 
 gap_offsets = sampled_from([0, 0, 0, 1, 4])
 mirrored = lists(tuples(gap_offsets, gap_offsets), min_size=1, max_size=25)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis.strategies import characters, lists, sampled_from, text, tuples
 
-from heliograph.config.properties import Property, parse_properties
+from heliograph.config.mm2.properties import Property, parse_properties
 
 ANY_TEXT = text(characters(exclude_categories=["Cs"]))
 AWKWARD = text(sampled_from("\\ =:#!\t\n\r\fu0aé😀x"))

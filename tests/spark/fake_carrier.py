@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from heliograph.engine.task import Clusters
 from heliograph.model import Copying, FlowId, Idle, Lane, LaneId, LaneProgress, LaneState, Paused
-from heliograph.spark.task import Clusters
 
 TICK_S = 0.02
 JOURNAL_VARIABLE = "HELIOGRAPH_TEST_JOURNAL"

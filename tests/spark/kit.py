@@ -13,11 +13,11 @@ import psutil
 from pyspark.sql import SparkSession
 
 from heliograph.config.schema import EngineConfig
+from heliograph.engine.session import start_session, stop_session
+from heliograph.engine.slots import Slots
+from heliograph.engine.supervisor import SlotHealth, SlotState
+from heliograph.engine.task import CarrierFactory, Clusters
 from heliograph.model import LaneId
-from heliograph.spark.crew import SlotHealth, SlotState
-from heliograph.spark.session import start_session, stop_session
-from heliograph.spark.slots import Slots
-from heliograph.spark.task import CarrierFactory, Clusters
 from tests.spark.fake_carrier import JOURNAL_VARIABLE, FakeCarrier
 
 REPOSITORY = Path(__file__).parents[2]

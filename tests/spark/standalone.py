@@ -13,7 +13,7 @@ from typing import Final
 import psutil
 import pyspark
 
-from heliograph.local.ports import accepts
+from heliograph_tools.localkafka.ports import accepts
 from tests.spark.kit import LIGHT_JVM, wait_until
 
 _SPARK_HOME: Final = Path(pyspark.__file__).parent

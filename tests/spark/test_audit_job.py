@@ -1,20 +1,19 @@
-"""The audit as a Spark job on executors of their own: rows, outcomes, and what goes wrong."""
+"""The audit as a Spark job on executors of their own: outcomes, and what goes wrong."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
-from heliograph.audit.findings import UnitOutcome
+from heliograph.audit.findings import FindingKind, UnitOutcome
+from heliograph.audit.job import new_order, run_audit
 from heliograph.audit.units import AuditUnit
 from heliograph.config.schema import ClusterConfig
 from heliograph.ledger.runs import Run
-from heliograph.local.cluster import LocalCluster
-from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName, TopicPartition
-from heliograph.spark.audit import audit_frame, new_order, run_audit
+from heliograph.model import ClusterAlias, FlowId, LaneId, OffsetRange, TopicName, TopicPartition
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.auditing import rows, write_rows
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import lasting_topic
@@ -30,7 +29,7 @@ def session() -> Iterator[SparkSession]:
         yield session
 
 
-def test_every_unit_is_a_row_of_a_frame_and_an_outcome(
+def test_every_unit_has_an_outcome_that_says_what_is_missing_where(
     session: SparkSession, pair: dict[str, LocalCluster], topic: TopicNames
 ) -> None:
     name = topic("framed")
@@ -44,15 +43,14 @@ def test_every_unit_is_a_row_of_a_frame_and_an_outcome(
     heard: list[UnitOutcome] = []
 
     run_audit(session, order, units, heard.append)
-    found = audit_frame(session, order, units).orderBy("start_position").collect()
 
-    assert sorted(one.unit.start_position for one in heard) == [0, 2_000, 4_000]
-    assert [(row.start_position, row.records, row.missing) for row in found] == [
-        (0, 2_000, 0),
-        (2_000, 2_000, 1),
-        (4_000, 2_000, 0),
-    ]
-    assert [json.loads(row.findings) for row in found][1][0]["source"] == [3_500, 3_501]
+    results = {one.unit.start_position: one.result for one in heard}
+    assert sorted(results) == [0, 2_000, 4_000]
+    assert [result.records for result in results.values() if result] == [2_000] * 3
+    found = results[2_000]
+    assert found is not None
+    assert found.counts == {FindingKind.MISSING: 1}
+    assert [one.source for one in found.findings] == [OffsetRange(start=3_500, end=3_501)]
 
 
 def test_a_cluster_that_cannot_be_read_is_a_problem_of_its_unit_and_not_a_job_without_end(

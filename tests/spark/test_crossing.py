@@ -8,12 +8,12 @@ from functools import partial
 import pytest
 from pyspark import cloudpickle
 
+from heliograph.engine.probe import REQUIRED, missing_imports
+from heliograph.engine.session import _with_retries
+from heliograph.engine.task import Outcome, Settlement, SlotOrder, carry_slot, make_shuttle
 from heliograph.errors import EngineError, LinkError
 from heliograph.model import SlotId
-from heliograph.spark.probe import REQUIRED, missing_imports
-from heliograph.spark.session import _with_retries
-from heliograph.spark.task import Outcome, Settlement, SlotOrder, carry_slot, make_shuttle
-from tests.unit.spark.lanes import progress
+from tests.unit.engine.lanes import progress
 
 ORDER = SlotOrder(
     slot=SlotId(1),

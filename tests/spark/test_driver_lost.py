@@ -21,7 +21,7 @@ import sys, time
 from pathlib import Path
 from heliograph.model import SlotId
 from tests.spark.kit import engine, running_session, running_slots
-from tests.unit.spark.lanes import lane
+from tests.unit.engine.lanes import lane
 
 config = engine("local[2]", lease_ms={LEASE_MS}, journal=Path(sys.argv[1]))
 with running_session(config) as session, running_slots(session, config) as slots:
@@ -32,8 +32,8 @@ with running_session(config) as session, running_slots(session, config) as slots
 DRIVER_WITHOUT_JVM = """
 import psutil
 from heliograph.errors import EngineError
-from heliograph.spark.slots import Slots
-from heliograph.spark.session import start_session
+from heliograph.engine.slots import Slots
+from heliograph.engine.session import start_session
 from tests.spark.fake_carrier import FakeCarrier
 from tests.spark.kit import engine, wait_running
 

@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from heliograph.config.schema import EngineConfig
+from heliograph.engine.probe import missing_imports
+from heliograph.engine.session import verify_executors
 from heliograph.errors import EngineError
 from heliograph.model import SlotId
-from heliograph.spark.probe import missing_imports
-from heliograph.spark.session import verify_executors
 from tests.spark.kit import (
     engine,
     executor_of,
@@ -22,7 +22,7 @@ from tests.spark.kit import (
     wait_replaced,
     wait_running,
 )
-from tests.unit.spark.lanes import lane
+from tests.unit.engine.lanes import lane
 
 S0, S1 = SlotId(0), SlotId(1)
 

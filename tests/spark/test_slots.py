@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from heliograph.config.schema import ClusterConfig, EngineConfig
 from heliograph.config.secrets import Secret
 from heliograph.config.security import TlsConfig
+from heliograph.engine.session import start_session
+from heliograph.engine.slots import Slots
+from heliograph.engine.supervisor import SlotState
 from heliograph.errors import EngineError
 from heliograph.model import ClusterAlias, Copying, Idle, Paused, SlotId
-from heliograph.spark.crew import SlotState
-from heliograph.spark.session import start_session
-from heliograph.spark.slots import Slots
 from tests.spark.fake_carrier import BrokenCarrier
 from tests.spark.kit import (
     engine,
@@ -31,7 +31,7 @@ from tests.spark.kit import (
     wait_running,
     wait_until,
 )
-from tests.unit.spark.lanes import FLOW, lane
+from tests.unit.engine.lanes import FLOW, lane
 
 S0, S1 = SlotId(0), SlotId(1)
 SECRET = "correct-horse-battery-staple"

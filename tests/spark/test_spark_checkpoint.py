@@ -21,14 +21,14 @@ from typing import Any, Final
 import pytest
 from typer.testing import CliRunner
 
+from heliograph.broker.clients import Clients
 from heliograph.cli.app import app
 from heliograph.config.load import load_config
+from heliograph.driver.reconcile import Mirror
 from heliograph.errors import CheckpointError
-from heliograph.local.cluster import LocalCluster
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import Idle
-from heliograph.services.clients import Clients
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.steer import Mirror
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.inside import InsideSlots
 from tests.kit.mirror import lasting_topic, write_config
 from tests.kit.records import NewRec, Transaction, numbered, produce, produce_transactions

@@ -14,7 +14,7 @@ from typing import Final
 
 import psutil
 
-from heliograph.local.cluster import LocalCluster
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames, is_alive
 from tests.kit.mirror import (
     RECORDS_ONLY,

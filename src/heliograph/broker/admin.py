@@ -28,13 +28,8 @@ from confluent_kafka.admin import (
 
 from heliograph.broker.admin_client import admin_client
 from heliograph.broker.admin_errors import ErrorLog, is_one_of
-from heliograph.clock import monotonic_s
-from heliograph.config.schema import ClusterConfig
-from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised
-from heliograph.model import TopicId, TopicName, TopicPartition
-from heliograph.plan.provisioning import PartitionsToGrow, TopicToCreate
-from heliograph.plan.topic_configs import TopicConfigChanges
-from heliograph.plan.view import (
+from heliograph.broker.topic_changes import PartitionsToGrow, TopicConfigChanges, TopicToCreate
+from heliograph.broker.view import (
     TOPIC_DEFAULT_NAMES,
     ClusterView,
     ConfigOrigin,
@@ -42,6 +37,10 @@ from heliograph.plan.view import (
     TopicSetting,
     TopicView,
 )
+from heliograph.clock import monotonic_s
+from heliograph.config.schema import ClusterConfig
+from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised
+from heliograph.model import TopicId, TopicName, TopicPartition
 
 TIMEOUT_S_DEFAULT: Final = 30.0
 _ANSWER_GRACE_S: Final = 5.0

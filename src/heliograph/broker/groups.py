@@ -24,11 +24,11 @@ from confluent_kafka import TopicPartition as ClientPartition
 from heliograph.broker.admin import TIMEOUT_S_DEFAULT
 from heliograph.broker.admin_client import admin_client
 from heliograph.broker.admin_errors import ErrorLog, is_one_of
+from heliograph.broker.group_view import GroupOffset, GroupProtocol, GroupState, GroupView
 from heliograph.clock import monotonic_s
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, GroupActive, MirrorError
 from heliograph.model import TopicName, TopicPartition
-from heliograph.plan.groups import GroupOffset, GroupProtocol, GroupState, GroupView
 
 __all__ = ["CommitOutcome", "GroupAdmin", "GroupOffset", "GroupState", "GroupView"]
 

@@ -18,10 +18,10 @@ from heliograph.cli.output import EXIT_FAILED, print_json, remarks, results
 from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
 from heliograph.model import OffsetRange
-from heliograph.services.adopt import FlowFinding, Progress, look
-from heliograph.services.adopt_verdict import LaneFinding
-from heliograph.services.adopt_walk import WalkFrom
-from heliograph.services.adopt_write import write_adoption
+from heliograph.takeover.adopt import FlowFinding, Progress, look
+from heliograph.takeover.verdict import LaneFinding
+from heliograph.takeover.walk import WalkFrom
+from heliograph.takeover.write import write_adoption
 
 ADOPT_HELP: Final = """Take over from MirrorMaker 2, at exactly the next record.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Final
 
 import typer
@@ -35,6 +36,8 @@ COMMANDS: Final = (
 )
 """In the order of `--help`. Each is a module beside this one, with a function or an application of
 that name; a function has its help beside it."""
+TOOLS: Final = frozenset({"demo", "local", "bench"})
+"""Those that are no part of a mirror, in `heliograph_tools.cli`."""
 
 
 def app(*names: str) -> typer.Typer:
@@ -53,13 +56,39 @@ def app(*names: str) -> typer.Typer:
     )
     made.callback()(_root)
     for name in names or COMMANDS:
-        module = import_module(f"heliograph.cli.{name}")
+        module = _module(name)
         command = getattr(module, name)
         if isinstance(command, typer.Typer):
             made.add_typer(command, name=name)
         else:
             made.command(name, help=flowed(getattr(module, f"{name.upper()}_HELP")))(command)
     return made
+
+
+def _module(name: str) -> ModuleType:
+    if name not in TOOLS:
+        return import_module(f"heliograph.cli.{name}")
+    try:
+        return import_module(f"heliograph_tools.cli.{name}")
+    except ModuleNotFoundError as exc:
+        if exc.name is None or exc.name.split(".")[0] in ("heliograph", "pyspark"):
+            raise
+        return _missing_tool(name, exc.name)
+
+
+def _missing_tool(name: str, lacking: str) -> ModuleType:
+    """The command without what it needs: it says so when it is called, and `--help` lists it."""
+
+    def explain() -> None:
+        raise MirrorError(
+            f"`heliograph {name}` needs the package {lacking}, which is not installed: "
+            "pip install 'heliograph[tools]'"
+        )
+
+    stand_in = ModuleType(name)
+    setattr(stand_in, name, explain)
+    setattr(stand_in, f"{name.upper()}_HELP", "Not installed: pip install 'heliograph[tools]'.")
+    return stand_in
 
 
 def _version(wanted: bool) -> None:

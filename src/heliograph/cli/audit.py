@@ -15,17 +15,10 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from heliograph.audit.findings import Finding, FindingKind, UnitOutcome, finding_row
-from heliograph.audit.units import AuditUnit
-from heliograph.cli.ledger import chosen_flows
-from heliograph.cli.output import EXIT_FAILED, EXIT_REFUSED, print_json, remarks, results
-from heliograph.cli.tables import Side, new_table
-from heliograph.clock import monotonic_s, now_ms
-from heliograph.config.load import load_config
-from heliograph.config.schema import MirrorConfig
-from heliograph.model import FlowId, OffsetRange
-from heliograph.recovery.repair import RepairReport, repair
-from heliograph.services.audit import AuditChoice
-from heliograph.services.audit_run import (
+from heliograph.audit.job import new_order, run_audit
+from heliograph.audit.plan import AuditChoice
+from heliograph.audit.repair import RepairReport, repair
+from heliograph.audit.run import (
     AuditProgress,
     AuditReport,
     LaneFinding,
@@ -34,9 +27,16 @@ from heliograph.services.audit_run import (
     TopicTally,
     audit_flow,
 )
-from heliograph.services.places import Wanted
-from heliograph.spark.audit import new_order, run_audit
-from heliograph.spark.session import start_session, stop_session
+from heliograph.audit.units import AuditUnit
+from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.output import EXIT_FAILED, EXIT_REFUSED, print_json, remarks, results
+from heliograph.cli.tables import Side, new_table
+from heliograph.clock import monotonic_s, now_ms
+from heliograph.config.load import load_config
+from heliograph.config.schema import MirrorConfig
+from heliograph.engine.session import start_session, stop_session
+from heliograph.ledger.locations import Wanted
+from heliograph.model import FlowId, OffsetRange
 
 AUDIT_HELP: Final = """Compare both sides record by record, and say where they differ.
 

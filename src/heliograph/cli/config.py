@@ -20,8 +20,8 @@ from heliograph.config.explain import (
     explain_flow,
 )
 from heliograph.config.load import ExplainedConfig, load_explained
+from heliograph.copy.flow import FetchLimits
 from heliograph.model import FlowId
-from heliograph.shuttle.flow import FetchLimits
 
 CONFIG_HELP: Final = """Show what every cluster, flow and client ends up with, and from which line.
 

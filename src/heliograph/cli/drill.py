@@ -19,20 +19,20 @@ from heliograph.cli.tables import UNKNOWN, counted, new_table
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.errors import BrokerError, MirrorError
-from heliograph.model import FlowId
-from heliograph.recovery.drill import drill as rehearse
-from heliograph.recovery.drill import wanted_groups
-from heliograph.recovery.drill_page import page, seconds_text, visible
-from heliograph.recovery.drill_report import (
+from heliograph.drill.page import page, seconds_text, visible
+from heliograph.drill.report import (
     SAMPLE_RECORDS_DEFAULT,
     DrillOptions,
     DrillReport,
     as_document,
 )
-from heliograph.recovery.drill_report import counted as count_of
-from heliograph.recovery.drill_schedule import note_last, set_schedule, summary_of
-from heliograph.services.drill_memo import Schedule, every_s, in_words, next_due_ms
+from heliograph.drill.report import counted as count_of
+from heliograph.drill.run import drill as rehearse
+from heliograph.drill.run import wanted_groups
+from heliograph.drill.schedule import note_last, set_schedule, summary_of
+from heliograph.errors import BrokerError, MirrorError
+from heliograph.ledger.drill_note import Schedule, every_s, in_words, next_due_ms
+from heliograph.model import FlowId
 
 _OFF: Final = "off"
 

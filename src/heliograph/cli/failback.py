@@ -15,17 +15,23 @@ from heliograph.cli.ledger import chosen_flows
 from heliograph.cli.output import EXIT_STALLED, print_json, remarks, results, start_logging
 from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
-from heliograph.model import FlowId, TopicName
-from heliograph.plan.parting import DELETING, Choice, PartitionParting, TopicParting, Treatment
-from heliograph.recovery.export import FOLDER_DEFAULT
-from heliograph.recovery.failback import (
+from heliograph.failback.command import (
     FailbackReport,
     Preview,
     abandon,
     fail_back,
     preview,
 )
-from heliograph.recovery.failback_scene import FailbackOrder
+from heliograph.failback.context import FailbackOrder
+from heliograph.failback.divergence import (
+    DELETING,
+    Choice,
+    PartitionParting,
+    TopicParting,
+    Treatment,
+)
+from heliograph.failback.export import FOLDER_DEFAULT
+from heliograph.model import FlowId, TopicName
 
 FAILBACK_HELP: Final = """Come back to the source of a flow that was failed over.
 

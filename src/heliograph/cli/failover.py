@@ -18,9 +18,9 @@ from heliograph.cli.ledger import chosen_flows
 from heliograph.cli.output import EXIT_STALLED, print_json, remarks, start_logging
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.failover.command import FailoverOrder, Preview, abandon, fail_over, preview
 from heliograph.model import FlowId
-from heliograph.recovery.failover import FailoverOrder, Preview, abandon, fail_over, preview
-from heliograph.recovery.steps import StepEvent
+from heliograph.procedure.steps import StepEvent
 
 FAILOVER_HELP: Final = """Leave the source of a flow and go on at its target, exactly.
 

@@ -9,10 +9,10 @@ from rich.text import Text
 
 from heliograph.cli.output import remarks, results
 from heliograph.cli.tables import Side, ago, new_table
-from heliograph.plan.placing import GroupMove, Unplaced, groups_of
-from heliograph.recovery.failover import FailoverReport, Preview
-from heliograph.recovery.loss import LaneLoss
-from heliograph.recovery.steps import Course
+from heliograph.failover.command import FailoverReport, Preview
+from heliograph.failover.shortfall import LaneLoss
+from heliograph.groups.placement import GroupMove, Unplaced, groups_of
+from heliograph.procedure.steps import Course
 
 ROWS_MAX: Final = 20
 """Of a table; --json has them all."""

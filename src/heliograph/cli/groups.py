@@ -12,12 +12,12 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from heliograph.broker.group_view import GroupState
 from heliograph.cli.ledger import chosen_flows
 from heliograph.cli.output import EXIT_FAILED, print_json, results
 from heliograph.cli.tables import UNKNOWN, counted, new_table
 from heliograph.config.load import load_config
-from heliograph.plan.groups import GroupState
-from heliograph.services.group_status import (
+from heliograph.inspect.groups import (
     FlowGroups,
     GroupRow,
     GroupsStatus,

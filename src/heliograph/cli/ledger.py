@@ -16,11 +16,11 @@ from heliograph.cli.tables import ago, new_table
 from heliograph.config.load import load_config
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import MirrorError
+from heliograph.inspect.status import StatusReader
 from heliograph.ledger.entries import FlowEntry, LeaseEntry
+from heliograph.ledger.locations import LanePlace, every
 from heliograph.ledger.translate import Translated, to_source, to_target
 from heliograph.model import FlowId
-from heliograph.services.places import LanePlace, every
-from heliograph.services.status import StatusReader
 
 LEDGER_HELP: Final = """Show the ledger: what the target remembers of each flow.
 

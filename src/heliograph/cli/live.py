@@ -12,8 +12,8 @@ from rich.live import Live
 
 from heliograph.cli.tables import flow_table
 from heliograph.clock import monotonic_s
+from heliograph.engine.supervisor import SlotHealth
 from heliograph.model import FlowId, LaneId, LaneProgress, badge
-from heliograph.spark.crew import SlotHealth
 
 log = logging.getLogger("heliograph")
 

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from heliograph.cli.tables import UNKNOWN, Side, ago, counted, new_table
+from heliograph.groups.commit import CommitReport
+from heliograph.groups.placement import GroupMove, Origin, Placing, Unplaced
+from heliograph.groups.snapshot import FlowKnowledge
 from heliograph.model import FlowId
-from heliograph.plan.placing import GroupMove, Origin, Placing, Unplaced
-from heliograph.recovery.commits import CommitReport
-from heliograph.recovery.knowledge import FlowKnowledge
 
 _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
     ("group", "left"),

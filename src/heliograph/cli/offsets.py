@@ -23,11 +23,11 @@ from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import MirrorError
+from heliograph.groups.commit import commit_moves
+from heliograph.groups.placement import Strategy, place_groups
+from heliograph.groups.snapshot import FlowKnowledge, learn, offsets_at
 from heliograph.model import FlowId, TopicPartition
-from heliograph.plan.filters import group_filter
-from heliograph.plan.placing import Strategy, place_groups
-from heliograph.recovery.commits import commit_moves
-from heliograph.recovery.knowledge import FlowKnowledge, learn, offsets_at
+from heliograph.topics.filters import group_filter
 
 OFFSETS_HELP: Final = """Say where consumer groups go on at the target, and put them there.
 

@@ -12,11 +12,11 @@ from rich.text import Text
 from heliograph.acl import AclBinding
 from heliograph.cli.output import EXIT_FAILED, print_json, remarks, results
 from heliograph.cli.tables import new_table
+from heliograph.compat.acl_plan import AclPlan
 from heliograph.config.load import load_config
-from heliograph.plan.acls import AclPlan
-from heliograph.plan.provisioning import Weight
-from heliograph.plan.topics import Verdict
-from heliograph.services.outlook import FlowOutlook, foresee
+from heliograph.inspect.dry_run import FlowOutlook, foresee
+from heliograph.topics.provisioning import Weight
+from heliograph.topics.selection import Verdict
 
 PLAN_HELP: Final = """Show what `heliograph run` would do, without doing it.
 

@@ -15,8 +15,8 @@ from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.model import FlowId
-from heliograph.services.release import FlowRelease, LaneRelease
-from heliograph.services.release import release as release_flow
+from heliograph.takeover.release import FlowRelease, LaneRelease
+from heliograph.takeover.release import release as release_flow
 
 RELEASE_HELP: Final = """Hand back to MirrorMaker 2, which then goes on at exactly the next record.
 

@@ -14,8 +14,8 @@ from heliograph.cli.output import print_json, remarks, results
 from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
 from heliograph.errors import MirrorError
-from heliograph.services.places import every
-from heliograph.services.reset import TO_EARLIEST, LaneReset, reset_lanes
+from heliograph.inspect.reset import TO_EARLIEST, LaneReset, reset_lanes
+from heliograph.ledger.locations import every
 
 RESET_HELP: Final = """Let lanes go on at another source offset, as Connect alters offsets.
 

@@ -14,27 +14,27 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from heliograph.audit.job import audit_runner
+from heliograph.audit.loop import audit_loops
+from heliograph.broker.clients import Clients
 from heliograph.broker.kerberos import require_kerberos
 from heliograph.cli.live import Display, open_display
 from heliograph.cli.output import start_logging
 from heliograph.clock import monotonic_s
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.copy.flow import fetch_limits
+from heliograph.drill.schedule import drill_loop
+from heliograph.driver.jobs import upkeep_loops
+from heliograph.driver.periodic import FlowLoop, Loops
+from heliograph.driver.reconcile import Mirror
+from heliograph.engine.session import start_session, stop_session, task_slots
+from heliograph.engine.slots import Slots
+from heliograph.engine.task import make_shuttle
 from heliograph.errors import LinkError
+from heliograph.ledger.lease import Leases
+from heliograph.ledger.service import LedgerDesk
 from heliograph.model import FlowId, LaneId, LaneProgress, Stalled
-from heliograph.recovery.audit_loop import audit_loops
-from heliograph.recovery.drill_schedule import drill_loop
-from heliograph.services.clients import Clients
-from heliograph.services.desk import LedgerDesk
-from heliograph.services.lease import Leases
-from heliograph.services.loops import FlowLoop, Loops
-from heliograph.services.steer import Mirror
-from heliograph.services.upkeep import upkeep_loops
-from heliograph.shuttle.flow import fetch_limits
-from heliograph.spark.audit import audit_runner
-from heliograph.spark.session import start_session, stop_session, task_slots
-from heliograph.spark.slots import Slots
-from heliograph.spark.task import make_shuttle
 
 log = logging.getLogger("heliograph")
 

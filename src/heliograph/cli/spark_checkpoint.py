@@ -14,8 +14,8 @@ from heliograph.cli.tables import counted, new_table
 from heliograph.config.schema import MirrorConfig
 from heliograph.ledger.translate import Clamped
 from heliograph.model import FlowId
-from heliograph.plan.spark_translation import PartitionMove
-from heliograph.recovery.spark_checkpoint import CheckpointTranslation, translate_checkpoint
+from heliograph.spark_checkpoint.move import CheckpointTranslation, translate_checkpoint
+from heliograph.spark_checkpoint.translate import PartitionMove
 
 _NOTHING: Final = "-"
 _CLAMPED: Final[dict[Clamped | None, str]] = {

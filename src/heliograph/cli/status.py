@@ -18,9 +18,9 @@ from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, print_json, results
 from heliograph.cli.tables import TopicRow, ago, counted, new_table, states, topic_table
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.services.drill_memo import LastDrill
-from heliograph.services.places import every
-from heliograph.services.status import FlowStatus, LaneStatus, MirrorStatus, StatusReader
+from heliograph.inspect.status import FlowStatus, LaneStatus, MirrorStatus, StatusReader
+from heliograph.ledger.drill_note import LastDrill
+from heliograph.ledger.locations import every
 
 _SAMPLE_S: Final = 1.0
 

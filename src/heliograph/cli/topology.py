@@ -22,14 +22,14 @@ from heliograph.cli.output import (
 )
 from heliograph.cli.tables import UNKNOWN, new_table
 from heliograph.config.load import load_config
-from heliograph.model import ClusterAlias
-from heliograph.services.topology import (
+from heliograph.inspect.topology import (
     ClusterSeen,
     FlowSeen,
     HeartbeatsSeen,
     Topology,
     read_topology,
 )
+from heliograph.model import ClusterAlias
 
 TOPOLOGY_HELP: Final = """Draw who mirrors to whom, from the heartbeats that arrive.
 

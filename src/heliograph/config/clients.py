@@ -8,7 +8,6 @@ from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 from heliograph.config.client_names import LIBRDKAFKA_NAMES
-from heliograph.config.oauth import BearerTokens
 from heliograph.config.schema import ClusterConfig
 from heliograph.config.security import (
     ClientRole,
@@ -17,6 +16,7 @@ from heliograph.config.security import (
     SecurityConfig,
     TlsConfig,
 )
+from heliograph.config.tls.oauth import BearerTokens
 from heliograph.errors import ConfigError
 
 CLIENT_ID: Final = "heliograph"

@@ -12,10 +12,10 @@ from enum import Enum
 from typing import Final
 
 from heliograph.config.findings import Setting
-from heliograph.config.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, ROLES, WORKER_KEYS, Key
 from heliograph.config.load import ExplainedConfig
-from heliograph.config.placement import BOOTSTRAP
-from heliograph.config.resolution import ResolvedCluster, ResolvedFlow, Scope
+from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, ROLES, WORKER_KEYS, Key
+from heliograph.config.mm2.precedence import ResolvedCluster, ResolvedFlow, Scope
+from heliograph.config.mm2.scopes import BOOTSTRAP
 from heliograph.config.schema import ClusterConfig, FlowConfig
 from heliograph.config.secrets import Secret, is_secret_key, looks_secret
 from heliograph.config.sections import Section

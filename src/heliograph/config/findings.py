@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from heliograph.config.mm2.values import BadValue
 from heliograph.config.secrets import is_secret_key
-from heliograph.config.values import BadValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

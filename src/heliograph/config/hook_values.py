@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import urlsplit
 
+from heliograph.config.mm2.values import BadValue
 from heliograph.config.secrets import Secret
-from heliograph.config.values import BadValue
 
 _VISIBLE_ASCII: Final = re.compile(r"[!-~]+")
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliograph.config.findings import Findings, render
-from heliograph.config.mm2 import translate
-from heliograph.config.placement import place
-from heliograph.config.properties import (
+from heliograph.config.mm2.precedence import Resolution, resolve_settings
+from heliograph.config.mm2.properties import (
     MalformedProperty,
     Property,
     decode_properties,
     parse_properties,
 )
+from heliograph.config.mm2.scopes import place
+from heliograph.config.mm2.translate import translate
 from heliograph.config.providers import resolved_settings
-from heliograph.config.resolution import Resolution, resolve_settings
 from heliograph.config.schema import MirrorConfig
 from heliograph.config.secrets import Surroundings, is_secret_key, referred_names
 from heliograph.config.yaml_file import decode_yaml, is_yaml, parse_yaml

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
-from heliograph.config.values import BadValue, Reader
+from heliograph.config.mm2.values import BadValue, Reader
 
 POLICY_METHODS: Final = (
     "target_topic",

@@ -8,8 +8,9 @@ from os.path import normpath
 from pathlib import Path
 
 from heliograph.config.findings import Findings, Setting
-from heliograph.config.properties import Property
-from heliograph.config.regexes import RegexRefused, from_java
+from heliograph.config.mm2.properties import Property
+from heliograph.config.mm2.regexes import RegexRefused, from_java
+from heliograph.config.mm2.values import BadValue, words
 from heliograph.config.secrets import (
     PROVIDER_CLASSES,
     Provider,
@@ -18,7 +19,6 @@ from heliograph.config.secrets import (
     has_reference,
     resolve,
 )
-from heliograph.config.values import BadValue, words
 
 _PARAMETERS = ("allowed.paths", "allowlist.pattern")
 

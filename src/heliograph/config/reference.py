@@ -10,7 +10,7 @@ from enum import Enum
 
 from pydantic.fields import FieldInfo
 
-from heliograph.config.keys import (
+from heliograph.config.mm2.keys import (
     ENGINE_KEYS,
     FLOW_KEYS,
     NOT_YET,

@@ -17,7 +17,7 @@ from typing import Any, Final
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from heliograph.config.properties import MalformedProperty, decode_properties, parse_properties
+from heliograph.config.mm2.properties import MalformedProperty, decode_properties, parse_properties
 
 _PACKAGE: Final = "org.apache.kafka.common.config.provider."
 FILE_PROVIDER: Final = _PACKAGE + "FileConfigProvider"

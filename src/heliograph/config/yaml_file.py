@@ -25,9 +25,9 @@ from typing import Final
 import yaml
 
 from heliograph.config.findings import Findings
-from heliograph.config.keys import ENGINE_BY_NAME
-from heliograph.config.names import nearest, unknown_key
-from heliograph.config.properties import Property
+from heliograph.config.mm2.keys import ENGINE_BY_NAME
+from heliograph.config.mm2.names import nearest, unknown_key
+from heliograph.config.mm2.properties import Property
 
 CHARACTERS_MAX: Final = 1024 * 1024
 KEYS_MAX: Final = 20_000

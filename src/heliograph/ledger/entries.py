@@ -335,3 +335,7 @@ def key_of(entry: Entry) -> EntryKey:
             return MemoKey(subject=entry.subject)
         case _:
             assert_never(entry)
+
+
+LEDGER_PARTITIONS: Final = 1
+"""One, so that reading to its end gives every entry in the order in which it was written."""

@@ -1,1 +1,4 @@
-"""Bytes only: batch headers, records, hot frames. Pure functions; runs anywhere."""
+"""Bytes only: record batches, records, Fetch and Produce frames, MirrorMaker 2's record formats.
+
+Begin at `batch`. No I/O, no time. May import `errors`.
+"""

@@ -23,6 +23,7 @@ recomputing it, producer id, epoch and sequence cannot.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -178,3 +179,11 @@ def restamp(batch: memoryview, *, producer_id: int, producer_epoch: int, sequenc
 def is_compressed(batch: memoryview) -> bool:
     """Whether the batch is compressed, from its bytes alone."""
     return bool(batch[_ATTRIBUTES_AT + 1] & COMPRESSION_MASK)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Who writes: the flow's producer."""
+
+    producer_id: int
+    producer_epoch: int

@@ -9,8 +9,8 @@ import pytest
 
 from heliograph.cli.spark_checkpoint import as_document, head_line, remark_lines
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
-from heliograph.plan.spark_translation import PartitionMove
-from heliograph.recovery.spark_checkpoint import CheckpointTranslation
+from heliograph.spark_checkpoint.move import CheckpointTranslation
+from heliograph.spark_checkpoint.translate import PartitionMove
 
 ORDERS = TopicName("orders")
 MOVE = PartitionMove(

@@ -10,9 +10,9 @@ from rich.console import Console, RenderableType
 from heliograph.cli.status import as_document, flow_line, rendered
 from heliograph.cli.tables import TopicRow, time_left, topic_table
 from heliograph.clock import now_ms
+from heliograph.inspect.status import FlowStatus, LaneStatus, MirrorStatus
 from heliograph.ledger.entries import LeaseEntry
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName, TopicPartition
-from heliograph.services.status import FlowStatus, LaneStatus, MirrorStatus
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 ROW = TopicRow(

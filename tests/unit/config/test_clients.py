@@ -11,7 +11,6 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from heliograph.config.clients import aiokafka_settings, confluent_settings, ssl_context
-from heliograph.config.oauth import BearerTokens
 from heliograph.config.schema import ClusterConfig
 from heliograph.config.secrets import Secret
 from heliograph.config.security import (
@@ -21,6 +20,7 @@ from heliograph.config.security import (
     SecurityConfig,
     TlsConfig,
 )
+from heliograph.config.tls.oauth import BearerTokens
 from heliograph.errors import ConfigError
 from heliograph.model import ClusterAlias
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.config.texts import problems_with, with_lines
 
-OWN = "tests.unit.plan.own_classes:"
+OWN = "tests.unit.topics.own_classes:"
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_python_class_is_taken_by_its_import_path_and_travels_as_text(
         ),
         (
             f"group.filter.class = {OWN}Nobody",
-            f"is `{OWN}Nobody`, but `tests.unit.plan.own_classes` has no `Nobody`",
+            f"is `{OWN}Nobody`, but `tests.unit.topics.own_classes` has no `Nobody`",
         ),
         (f"topic.filter.class = {OWN}NOT_A_CLASS", f"is `{OWN}NOT_A_CLASS`, not a class"),
         (

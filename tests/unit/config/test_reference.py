@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.config.keys import (
+from heliograph.config.load import parse_config
+from heliograph.config.mm2.keys import (
     ENGINE_KEYS,
     FLOW_KEYS,
     NOT_YET,
@@ -15,12 +16,11 @@ from heliograph.config.keys import (
     WORKER_KEYS,
     model_keys,
 )
-from heliograph.config.load import parse_config
 from heliograph.config.reference import reference_rows
 from heliograph.config.schema import FlowConfig
 from heliograph.config.sections import IDENTITY_POLICY, Section
 from heliograph.model import TopicName
-from heliograph.plan.topics import select_topics
+from heliograph.topics.selection import select_topics
 from tests.unit.config.texts import around, config_of, problems_of, with_lines
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/config.md").read_text()

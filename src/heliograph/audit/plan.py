@@ -1,0 +1,361 @@
+"""Which stretches of which lanes an audit compares, and what it notes of them. Runs on the driver.
+
+A lane is cut into units that any worker can compare alone. How far a lane was compared is a memo in
+the flow's ledger, so that an audit that was stopped goes on there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import Final
+
+from heliograph.audit.findings import Finding, FindingKind, finding_from, finding_row
+from heliograph.audit.units import AuditUnit
+from heliograph.broker.cluster import LATEST, Cluster
+from heliograph.broker.log import fetch_once
+from heliograph.errors import BrokerError, MirrorError
+from heliograph.ledger.entries import RUNS_PER_ENTRY_MAX, MemoEntry
+from heliograph.ledger.locations import LanePlace
+from heliograph.ledger.runs import Run, Runs
+from heliograph.ledger.view import LedgerView
+from heliograph.model import LaneId, OffsetRange, TopicPartition
+from heliograph.wire.batch import parse_header
+
+UNIT_RECORDS_MAX: Final = 500_000
+UNIT_BYTES: Final = 64 * 1024 * 1024
+_UNIT_RECORDS_MIN: Final = 1_000
+_LOOK_BYTES: Final = 128 * 1024
+_LOOKS_AT_ONCE: Final = 32
+_SUBJECT: Final = "audit"
+_REPAIRS: Final = "audit.repaired"
+_NOTED_FINDINGS_MAX: Final = 100
+_NOTED_REPAIRS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditChoice:
+    """What somebody wants compared."""
+
+    since_ms: int | None = None
+    """Only records with this timestamp or a later one."""
+    sample: float = 1.0
+    """The share of the units that is compared."""
+    seed: int = 0
+    resume: bool = False
+    """Go on where the last audit of each lane ended."""
+    only_new: bool = False
+    """Where no lane of the flow was ever compared, only note where each of them is: whoever audits
+    while mirroring looks at what comes, and not at years of records that are there."""
+    unit_records_max: int = UNIT_RECORDS_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneNote:
+    """How far a lane was compared, as the ledger has it."""
+
+    position: int
+    at_ms: int
+    is_over: bool
+    """Whether the audit that wrote it came to its end."""
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanePlan:
+    lane: LaneId
+    target: TopicPartition
+    units: tuple[AuditUnit, ...]
+    """Those to compare, in order."""
+    end_position: int
+    unit_count: int
+    """Without sampling."""
+    expired_records: int = 0
+    """Of a source topic that is gone: nothing to compare them with."""
+    noted: tuple[Finding, ...] = ()
+    """What an audit that is taken up again had found before."""
+    repaired: tuple[OffsetRange, ...] = ()
+    """Source offsets that earlier repairs appended again."""
+    baseline: int | None = None
+    """The position to note where nothing was compared yet; None where there is none to note."""
+    problem: str = ""
+    """Why the lane cannot be compared."""
+
+    @property
+    def records(self) -> int:
+        return sum(unit.records for unit in self.units)
+
+
+def tail_units(
+    places: Iterable[LanePlace], records_max: int, *, read_committed: bool = True
+) -> list[AuditUnit]:
+    """The last records of every lane, one unit each; lanes without records have none."""
+    units: list[AuditUnit] = []
+    for place in places:
+        runs = place.record.runs
+        if runs.contradicted_at is not None:
+            continue
+        start = max(_first_position(place), place.position - records_max)
+        units += cut_units(
+            place,
+            start,
+            place.position,
+            records_max=max(1, records_max),
+            read_committed=read_committed,
+        )
+    return units
+
+
+def cut_units(
+    place: LanePlace,
+    start_position: int,
+    end_position: int,
+    *,
+    records_max: int,
+    read_committed: bool,
+    producer_id: int = -1,
+    target_end: int | None = None,
+) -> list[AuditUnit]:
+    """`[start, end)` of a lane in units that one worker can take."""
+    runs, first = place.record.runs, _first_position(place)
+    units: list[AuditUnit] = []
+    position = max(first, start_position)
+    while position < end_position:
+        here = Run(
+            position=position,
+            source_offset=runs.source_offset_at(position),
+            target_offset=runs.target_offset_at(position),
+        )
+        wanted_end = min(end_position, position + records_max)
+        following = _runs_between(runs, position + 1, wanted_end)
+        if len(following) == RUNS_PER_ENTRY_MAX:
+            wanted_end = following.pop().position
+        is_last = wanted_end == place.position
+        units.append(
+            AuditUnit(
+                lane=place.lane,
+                target=place.target,
+                start_position=position,
+                end_position=wanted_end,
+                runs=(here, *following),
+                read_committed=read_committed,
+                source_start=None if position == first else runs.source_offset_at(position - 1) + 1,
+                target_start=None if position == first else runs.target_offset_at(position - 1) + 1,
+                source_end=place.source_next_offset if is_last else None,
+                target_end=target_end if is_last else None,
+                producer_id=producer_id,
+            )
+        )
+        position = wanted_end
+    return units
+
+
+def _runs_between(runs: Runs, start: int, end: int) -> list[Run]:
+    """Those that begin in `[start, end)`, up to as many as a unit takes along."""
+    inside = takewhile(lambda run: run.position < end, runs.since(start))
+    return list(islice(inside, RUNS_PER_ENTRY_MAX))
+
+
+async def plan_lanes(
+    source: Cluster,
+    target: Cluster,
+    places: Sequence[LanePlace],
+    view: LedgerView,
+    choice: AuditChoice,
+    *,
+    read_committed: bool,
+) -> list[LanePlan]:
+    """What to compare of each lane. Raises `BrokerError`."""
+    await source.refresh({place.lane.source.topic for place in places})
+    await target.refresh({place.target.topic for place in places})
+    ends = await target.list_offsets([place.target for place in places], LATEST)
+    begins = await _begins(source, places, choice.since_ms)
+    sizes = await _record_bytes(target, places)
+    chosen = random.Random(choice.seed)
+    producer_id = view.flow.producer_id if view.flow is not None else -1
+    plans: list[LanePlan] = []
+    is_new = choice.only_new and not any(note_of(view, lane) for lane in view.lanes)
+    for place in places:
+        note = note_of(view, place.lane.source) if choice.resume else None
+        problem = _why_not(source, place, ends[place.target])
+        start = max(_first_position(place), begins[place.lane], note.position if note else 0)
+        units: list[AuditUnit] = []
+        if not problem and not is_new:
+            units = cut_units(
+                place,
+                start,
+                place.position,
+                records_max=_unit_records(sizes.get(place.target, 0.0), choice),
+                read_committed=read_committed,
+                producer_id=producer_id,
+                target_end=_known(ends[place.target]),
+            )
+        picked = [unit for unit in units if choice.sample >= 1 or chosen.random() < choice.sample]
+        if units and not picked:
+            picked = [chosen.choice(units)]
+        first = place.record.starts[0].position
+        plans.append(
+            LanePlan(
+                lane=place.lane,
+                target=place.target,
+                units=tuple(picked),
+                end_position=place.position,
+                unit_count=len(units),
+                expired_records=max(0, _first_position(place) - first) if not note else 0,
+                noted=note.findings if note is not None and not note.is_over else (),
+                repaired=repairs_of(view, place.lane.source),
+                baseline=place.position if is_new else None,
+                problem=problem,
+            )
+        )
+    return plans
+
+
+def note_of(view: LedgerView, lane: TopicPartition) -> LaneNote | None:
+    """How far the lane was compared; None where nobody noted it, or not so that it makes sense."""
+    text = view.memos.get(f"{_SUBJECT}/{lane.topic}/{lane.partition}")
+    if text is None:
+        return None
+    try:
+        fields = json.loads(text)
+        return LaneNote(
+            position=int(fields["position"]),
+            at_ms=int(fields["at_ms"]),
+            is_over=bool(fields["is_over"]),
+            findings=tuple(finding_from(row) for row in fields["findings"]),
+        )
+    except (KeyError, TypeError, ValueError, MirrorError):
+        return None
+
+
+def lane_memo(lane: TopicPartition, note: LaneNote) -> MemoEntry:
+    fields = {
+        "v": 1,
+        "position": note.position,
+        "at_ms": note.at_ms,
+        "is_over": note.is_over,
+        "findings": [finding_row(one) for one in note.findings[:_NOTED_FINDINGS_MAX]],
+    }
+    return MemoEntry(subject=f"{_SUBJECT}/{lane.topic}/{lane.partition}", text=json.dumps(fields))
+
+
+def end_memo(*, at_ms: int, records: int, counts: Mapping[FindingKind, int]) -> MemoEntry:
+    """That an audit came to its end, and what it found."""
+    fields = {
+        "v": 1,
+        "at_ms": at_ms,
+        "records": records,
+        "findings": {kind.value: count for kind, count in counts.items()},
+    }
+    return MemoEntry(subject=_SUBJECT, text=json.dumps(fields))
+
+
+def repairs_of(view: LedgerView, lane: TopicPartition) -> tuple[OffsetRange, ...]:
+    text = view.memos.get(f"{_REPAIRS}/{lane.topic}/{lane.partition}")
+    if text is None:
+        return ()
+    try:
+        rows = json.loads(text)["source"]
+        return tuple(OffsetRange(start=int(start), end=int(end)) for start, end in rows)
+    except (KeyError, TypeError, ValueError, MirrorError):
+        return ()
+
+
+def repairs_memo(lane: TopicPartition, ranges: Iterable[OffsetRange]) -> MemoEntry:
+    # Of more than fit a memo the rest is known by the header of each record.
+    rows = [[part.start, part.end] for part in islice(ranges, _NOTED_REPAIRS_MAX)]
+    fields = {"v": 1, "source": rows}
+    return MemoEntry(subject=f"{_REPAIRS}/{lane.topic}/{lane.partition}", text=json.dumps(fields))
+
+
+def in_turn(plans: Iterable[LanePlan]) -> Iterator[AuditUnit]:
+    """All units, each lane's in order and the lanes taking turns, so that all make progress."""
+    queues = [list(reversed(plan.units)) for plan in plans if plan.units]
+    while queues:
+        for queue in queues:
+            yield queue.pop()
+        queues = [queue for queue in queues if queue]
+
+
+def _first_position(place: LanePlace) -> int:
+    """What came before belongs to a source topic that was replaced, or was never mirrored."""
+    runs = place.record.runs
+    return max(runs.source_restart_position, place.record.starts[0].position) if runs else 0
+
+
+def _why_not(source: Cluster, place: LanePlace, end: int | BrokerError) -> str:
+    contradicted = place.record.runs.contradicted_at
+    if contradicted is not None:
+        return f"the ledger contradicts itself at position {contradicted}; the lane resyncs first"
+    if isinstance(end, BrokerError):
+        return str(end)
+    topic, noted = source.topic(place.lane.source.topic), place.record.starts[-1].source_topic_id
+    if topic is None or source.leader(place.lane.source) is None:
+        return str(source.leaderless(place.lane.source))
+    if noted is not None and noted != topic.id:
+        return "the source topic was deleted and created again since"
+    return ""
+
+
+async def _begins(
+    source: Cluster, places: Sequence[LanePlace], since_ms: int | None
+) -> dict[LaneId, int]:
+    """The position of each lane's first record at or after a time."""
+    if since_ms is None:
+        return {place.lane: 0 for place in places}
+    found = await source.list_offsets([place.lane.source for place in places], since_ms)
+    begins: dict[LaneId, int] = {}
+    for place in places:
+        offset = found[place.lane.source]
+        if isinstance(offset, BrokerError):
+            begins[place.lane] = 0
+        elif offset < 0 or not place.record.runs:
+            begins[place.lane] = place.position
+        else:
+            begins[place.lane] = place.record.runs.position_of_source(offset)
+    return begins
+
+
+async def _record_bytes(
+    target: Cluster, places: Sequence[LanePlace]
+) -> dict[TopicPartition, float]:
+    """About how large the records of each lane are, by a look at where it began; 0: unknown."""
+    turns = asyncio.Semaphore(_LOOKS_AT_ONCE)
+
+    async def look(place: LanePlace) -> float:
+        if place.position <= _UNIT_RECORDS_MIN or not place.record.runs:
+            return 0.0
+        offset = place.record.runs.target_offset_at(_first_position(place))
+        async with turns:
+            try:
+                fetched = await fetch_once(target, place.target, offset, bytes_max=_LOOK_BYTES)
+                return _mean_bytes(fetched.records, offset)
+            except MirrorError:
+                # Only how units are cut depends on it; whoever compares them will say what is up.
+                return 0.0
+
+    found = await asyncio.gather(*(look(place) for place in places))
+    return {place.target: size for place, size in zip(places, found, strict=True)}
+
+
+def _mean_bytes(chunk: memoryview, offset: int) -> float:
+    at = next_offset = 0
+    while (header := parse_header(chunk[at:])) is not None:
+        at += header.size_bytes
+        next_offset = header.next_offset
+    return at / (next_offset - offset) if next_offset > offset else 0.0
+
+
+def _unit_records(record_bytes: float, choice: AuditChoice) -> int:
+    if record_bytes <= 0:
+        return choice.unit_records_max
+    fitting = int(UNIT_BYTES / record_bytes)
+    return max(_UNIT_RECORDS_MIN, min(choice.unit_records_max, fitting))
+
+
+def _known(offset: int | BrokerError) -> int | None:
+    return offset if isinstance(offset, int) else None

@@ -1,0 +1,72 @@
+"""Tell where consumer groups stand, in MirrorMaker 2's checkpoints. Runs on the driver.
+
+One record per group and partition, on the target, for whoever fails over: `MirrorClient` in Java
+and Python, and this mirror itself when it starts anew.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from heliograph.broker.records import Record
+from heliograph.compat.internal_topics import InternalTopic
+from heliograph.errors import BrokerError, WireError
+from heliograph.groups.checkpoint_plan import doubtful_targets, plan_checkpoints
+from heliograph.groups.follower import GroupFollower, trouble
+from heliograph.model import FlowId
+from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
+
+__all__ = ["CheckpointsLoop", "GroupFollower", "checkpoints_loop"]
+
+
+def checkpoints_loop(follower: GroupFollower) -> CheckpointsLoop:
+    return CheckpointsLoop(follower)
+
+
+class CheckpointsLoop:
+    """Writes what is news since the last step; one that was not acknowledged is news again."""
+
+    what: Final = "checkpoints"
+
+    def __init__(self, follower: GroupFollower) -> None:
+        self.flow: Final[FlowId] = follower.flow.id
+        self.interval_s: Final[float] = follower.flow.checkpoints.interval_s
+        self.follower: Final = follower
+        self._topic = InternalTopic(
+            follower.clients,
+            follower.target,
+            follower.checkpoints_topic,
+            replication_factor=follower.flow.checkpoints.replication_factor,
+        )
+
+    def step(self) -> None:
+        follower = self.follower
+        self._topic.ensure()
+        follower.load()
+        look = follower.look()
+        told = follower.told()
+        doubtful = doubtful_targets(look.places, told)
+        ends = follower.clients.admin(follower.target).list_offsets(doubtful, "latest")
+        problems = dict(look.problems)
+        self._tell(plan_checkpoints(look.places, told, ends), look.at_ms, problems)
+        if problems:
+            raise trouble(problems, "no checkpoints of them")
+
+    def _tell(
+        self, news: tuple[Checkpoint, ...], at_ms: int, problems: dict[str, BrokerError]
+    ) -> None:
+        records: list[Record] = []
+        written: list[Checkpoint] = []
+        for checkpoint in news:
+            try:
+                key, value = encode_checkpoint(checkpoint)
+            except WireError as exc:
+                # Brokers may be set to take longer metadata than the format has room for.
+                problems[checkpoint.group] = BrokerError(f"group {checkpoint.group}: {exc}")
+                continue
+            records.append(Record(key=key, value=value, timestamp_ms=at_ms))
+            written.append(checkpoint)
+        if not records:
+            return
+        self._topic.write(records)
+        self.follower.note_told(written)

@@ -1,0 +1,88 @@
+"""Write MirrorMaker 2's offset syncs, with exact offsets. Runs on the driver.
+
+Heliograph needs none of them: its map is the ledger. They are for MirrorMaker 2, which translates
+by them when it gets the flow back, and for the tools that read its topics.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from heliograph.broker.clients import Clients
+from heliograph.broker.records import Record
+from heliograph.clock import monotonic_s
+from heliograph.compat.internal_topics import InternalTopic
+from heliograph.compat.offset_sync_plan import SyncQueue
+from heliograph.config.schema import FlowConfig
+from heliograph.ledger.flow_map import FlowMap
+from heliograph.model import FlowId, TopicName
+from heliograph.topics.naming import naming_policy, source_alias, target_alias
+from heliograph.wire.mirror_records import encode_offset_sync
+
+INTERVAL_S: Final = 1.0
+
+
+def offset_syncs_loop(flow: FlowConfig, clients: Clients, flow_map: FlowMap) -> OffsetSyncsLoop:
+    """For flows with offset syncs only: the first step makes their topic."""
+    return OffsetSyncsLoop(flow, clients, flow_map)
+
+
+class OffsetSyncsLoop:
+    """What was not acknowledged is tried again with the next step, unless newer by then."""
+
+    what: Final = "offset syncs"
+    interval_s: Final = INTERVAL_S
+
+    def __init__(self, flow: FlowConfig, clients: Clients, flow_map: FlowMap) -> None:
+        self.flow: Final[FlowId] = flow.id
+        self._flow_map = flow_map
+        self._queue = SyncQueue(lag_max=flow.offset_syncs.lag_max)
+        self._topic = _topic(flow, clients)
+        worker = clients.target(flow.id).worker
+        self._flush_interval_s = worker.offset_flush_interval_ms / 1000
+        self._next_flush_s = monotonic_s() + self._flush_interval_s
+
+    def step(self) -> None:
+        self._topic.ensure()
+        for source, lane in self._flow_map.lanes().items():
+            if lane.last_source_offset is None or lane.last_target_offset is None:
+                continue
+            self._queue.observe(
+                source,
+                upstream_offset=lane.last_source_offset,
+                downstream_offset=lane.last_target_offset,
+                position=lane.position,
+            )
+        if monotonic_s() >= self._next_flush_s:
+            self._next_flush_s = monotonic_s() + self._flush_interval_s
+            self._queue.promote_delayed()
+        self._write_pending()
+
+    def finish(self) -> None:
+        """A last step; tells the delayed ones too, as MirrorMaker 2 does when it is stopped."""
+        self._next_flush_s = 0.0
+        self.step()
+
+    def _write_pending(self) -> None:
+        pending = self._queue.pending
+        if not pending:
+            return
+        pairs = [encode_offset_sync(sync) for sync in pending.values()]
+        self._topic.write([Record(key=key, value=value) for key, value in pairs])
+        self._queue.written(pending)
+
+
+def _topic(flow: FlowConfig, clients: Clients) -> InternalTopic:
+    return InternalTopic(
+        clients,
+        clients.offset_syncs(flow.id),
+        offset_syncs_topic(flow),
+        replication_factor=flow.offset_syncs.replication_factor,
+    )
+
+
+def offset_syncs_topic(flow: FlowConfig) -> TopicName:
+    """On one side of the flow, named for the other."""
+    on_source = flow.offset_syncs.location == "source"
+    other = target_alias(flow) if on_source else source_alias(flow)
+    return naming_policy(flow).offset_syncs_topic(other)

@@ -1,0 +1,240 @@
+"""`mm2.properties` into the model, once every value's line is found. Runs on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from heliograph.config.findings import Findings, Setting
+from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS, Key
+from heliograph.config.mm2.names import CLIENT_NUMBERS, FETCH_NUMBERS
+from heliograph.config.mm2.precedence import Resolution, ResolvedCluster, ResolvedFlow, Scope
+from heliograph.config.mm2.scopes import BOOTSTRAP, FLOW_CLIENT_PREFIXES, Placed
+from heliograph.config.mm2.values import BadValue, choice, servers, whole
+from heliograph.config.schema import (
+    ClusterConfig,
+    EngineConfig,
+    FlowClients,
+    FlowConfig,
+    MirrorConfig,
+)
+from heliograph.config.sections import RestConfig, WorkerConfig
+from heliograph.config.tls.java_security import ReadBytes, read_security
+from heliograph.model import ClusterAlias, FlowId, StartAt
+
+_ISOLATION: Final = ("read_committed", "read_uncommitted")
+_OFFSET_SYNCS: Final = "emit.offset-syncs.enabled"
+_CHECKPOINTS: Final = "emit.checkpoints.enabled"
+_SYNC_GROUPS: Final = "sync.group.offsets.enabled"
+
+
+def translate(
+    placed: Placed, resolution: Resolution, read_bytes: ReadBytes, findings: Findings
+) -> MirrorConfig | None:
+    """The model of the settings; None when `findings` has a problem."""
+    engine = _engine(resolution, findings)
+    rest = _read_fields(REST_KEYS, resolution.rest, findings)
+    rest["https"] = _values(resolution.rest_https)
+    clusters = {
+        alias: _cluster(alias, resolved, placed, read_bytes, findings)
+        for alias, resolved in resolution.clusters.items()
+    }
+    _check_client_values(placed, findings)
+    pairs = tuple(_flow(flow, resolved, findings) for flow, resolved in resolution.flows.items())
+    _check_something_flows(placed, pairs, findings)
+    complete = {alias: cluster for alias, cluster in clusters.items() if cluster is not None}
+    if findings.problems or engine is None or len(complete) < len(clusters):
+        return None
+    return MirrorConfig(
+        clusters=complete, pairs=pairs, engine=engine, rest=RestConfig.model_validate(rest)
+    )
+
+
+def _read_fields(keys: Iterable[Key], chosen: Scope, findings: Findings) -> dict[str, Any]:
+    """Typed values by their place in the model."""
+    fields: dict[str, Any] = {}
+    for key in keys:
+        setting = chosen.get(key.name)
+        if setting is None:
+            continue
+        try:
+            value = key.read(setting.value)
+        except BadValue as exc:
+            findings.bad(setting, exc)
+            continue
+        section, _, name = key.field.rpartition(".")
+        holder = fields.setdefault(section, {}) if section else fields
+        holder[name] = value
+    return fields
+
+
+def _values(overrides: Scope) -> dict[str, str]:
+    return {name: setting.value for name, setting in overrides.items()}
+
+
+def _engine(resolution: Resolution, findings: Findings) -> EngineConfig | None:
+    """Rules of the model between fields come back as problems of the key they begin with."""
+    fields = _read_fields(ENGINE_KEYS, resolution.engine, findings)
+    fields["spark"] = _values(resolution.spark)
+    try:
+        return EngineConfig.model_validate(fields)
+    except ValidationError as exc:
+        for error in exc.errors():
+            sentence = error["msg"].removeprefix("Value error, ")
+            field = str(error["loc"][0]) if error["loc"] else sentence.partition(" ")[0]
+            key = next(key for key in ENGINE_KEYS if key.field == field)
+            findings.problem(resolution.engine[key.name], sentence.removeprefix(f"{field} "))
+        return None
+
+
+def _cluster(
+    alias: ClusterAlias,
+    resolved: ResolvedCluster,
+    placed: Placed,
+    read_bytes: ReadBytes,
+    findings: Findings,
+) -> ClusterConfig | None:
+    bootstrap = _bootstrap(alias, resolved.bootstrap, placed.clusters, findings)
+    role_security = {
+        role: read_security(scope, read_bytes, findings)
+        for role, scope in resolved.role_security.items()
+    }
+    worker = _read_fields(WORKER_KEYS, resolved.worker, findings)
+    worker["other"] = _values(resolved.worker_other)
+    security = read_security(resolved.security, read_bytes, findings)
+    if bootstrap is None:
+        return None
+    return ClusterConfig(
+        alias=alias,
+        bootstrap_servers=bootstrap,
+        security=security,
+        role_security=role_security,
+        consumer=_values(resolved.overrides["consumer"]),
+        producer=_values(resolved.overrides["producer"]),
+        admin=_values(resolved.overrides["admin"]),
+        worker=WorkerConfig.model_validate(worker),
+    )
+
+
+def _bootstrap(
+    alias: ClusterAlias, setting: Setting | None, clusters: Setting | None, findings: Findings
+) -> tuple[str, ...] | None:
+    if setting is None:
+        if findings.about(f"{alias}.{BOOTSTRAP}"):
+            return None
+        line = clusters.line if clusters is not None else None
+        why = f"`{alias}` has no brokers; set `{alias}.{BOOTSTRAP}`"
+        findings.lacking("clusters", why, line=line)
+        return None
+    try:
+        return servers(setting.value)
+    except BadValue as exc:
+        findings.bad(setting, exc)
+        return None
+
+
+def _check_client_values(placed: Placed, findings: Findings) -> None:
+    """Client settings travel as text, but one that is no number is better met here."""
+    for scope in (*placed.cluster.values(), *placed.flow.values()):
+        for name, setting in scope.items():
+            prefix = next((p for p in FLOW_CLIENT_PREFIXES if name.startswith(p)), None)
+            bare = name.removeprefix(prefix or "")
+            if prefix is None or bare not in CLIENT_NUMBERS:
+                continue
+            sizes_fetches = prefix.endswith("consumer.") and bare in FETCH_NUMBERS
+            try:
+                whole(1 if sizes_fetches else -1)(setting.value)
+            except BadValue as exc:
+                findings.bad(setting, exc)
+
+
+def _flow(flow: FlowId, resolved: ResolvedFlow, findings: Findings) -> FlowConfig:
+    fields = _read_fields(FLOW_KEYS, resolved.keys, findings)
+    fields.setdefault("connector", {})["plugins"] = _values(resolved.plugins)
+    _derive_from_reader(fields, resolved, findings)
+    clients = FlowClients(
+        source_consumer=_values(resolved.source_consumer),
+        source_admin=_values(resolved.source_admin),
+        target_producer=_values(resolved.target_producer),
+        target_admin=_values(resolved.target_admin),
+        offset_syncs_producer=_values(resolved.offset_syncs_producer),
+    )
+    config = FlowConfig.model_validate({**fields, "id": flow, "clients": clients})
+    if config.enabled:
+        _check_emitting(config, resolved.keys, findings)
+        _check_exactly_once(config, resolved, findings)
+    return config
+
+
+def _derive_from_reader(fields: dict[str, Any], resolved: ResolvedFlow, findings: Findings) -> None:
+    """What the reading consumer's own settings say about the flow."""
+    reader = resolved.source_consumer
+    reset, isolation = reader.get("auto.offset.reset"), reader.get("isolation.level")
+    if reset is not None:
+        try:
+            fields["start_at"] = choice(StartAt)(reset.value)
+        except BadValue as exc:
+            findings.bad(reset, exc)
+    if isolation is None:
+        return
+    try:
+        committed = choice(_ISOLATION)(isolation.value) == "read_committed"
+    except BadValue as exc:
+        findings.bad(isolation, exc)
+        return
+    if fields.setdefault("read_committed", committed) != committed:
+        said = "true" if fields["read_committed"] else "false"
+        asked = resolved.keys.get("read.committed")
+        where = f" on line {asked.line}" if asked is not None else ""
+        findings.bad(isolation, BadValue(f"while `read.committed` is {said}{where}"))
+
+
+def _check_emitting(config: FlowConfig, keys: Mapping[str, Setting], findings: Findings) -> None:
+    """MirrorMaker 2's rules about what is emitted, where there is a reason for them here."""
+    syncs, checkpoints = keys.get(_OFFSET_SYNCS), keys.get(_CHECKPOINTS)
+    if syncs is not None and not config.offset_syncs.enabled:
+        for name, setting in keys.items():
+            if name.startswith("offset-syncs.topic."):
+                why = f"while `{setting.key}` on line {setting.line} says how to write them"
+                findings.bad(syncs, BadValue(why))
+        if config.checkpoints.enabled:
+            findings.note(
+                syncs,
+                "checkpoints are written all the same: they come from the ledger, where "
+                "MirrorMaker 2 has none without offset syncs",
+            )
+    if checkpoints is not None and not config.checkpoints.enabled:
+        asked = keys.get(_SYNC_GROUPS)
+        if asked is not None and config.groups.sync_offsets_enabled:
+            findings.note(
+                checkpoints,
+                f"`{asked.key}` acts all the same: group offsets come from the ledger, where "
+                "MirrorMaker 2 follows no group without checkpoints",
+            )
+
+
+def _check_exactly_once(config: FlowConfig, resolved: ResolvedFlow, findings: Findings) -> None:
+    required = resolved.keys.get("exactly.once.support")
+    if required is None or config.read_committed:
+        return
+    if config.connector.exactly_once_support != "required":
+        return
+    asked = resolved.keys.get("read.committed") or resolved.source_consumer["isolation.level"]
+    why = f"while `{asked.key}` on line {asked.line} asks for records of aborted transactions"
+    findings.bad(required, BadValue(why))
+
+
+def _check_something_flows(
+    placed: Placed, pairs: tuple[FlowConfig, ...], findings: Findings
+) -> None:
+    line = placed.clusters.line if placed.clusters is not None else None
+    if len(placed.aliases) == 1:
+        findings.lacking("clusters", "names one cluster; a mirror needs two", line=line)
+    # A switch that could not be read is a problem already, and may have been meant to be true.
+    switches = ["enabled", *(f"{pair.id}.enabled" for pair in pairs)]
+    unread = any(findings.about(switch) for switch in switches)
+    if len(placed.aliases) > 1 and not unread and not any(pair.enabled for pair in pairs):
+        why = f"no flow is enabled; set `{pairs[0].id}.enabled = true`"
+        findings.lacking("clusters", why, line=line)

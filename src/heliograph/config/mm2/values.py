@@ -1,0 +1,150 @@
+"""Text of a setting into its type, the way Kafka's ConfigDef reads it. Pure; runs anywhere.
+
+Each reader raises `BadValue`, whose reason does not quote the text: the caller knows whether it
+may be shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Final
+
+from heliograph.config.mm2.regexes import RegexRefused, from_java
+
+Reader = Callable[[str], object]
+
+_LIST_SEPARATOR: Final = re.compile(r"\s*,\s*")
+_HOST_PORT: Final = re.compile(
+    r"(?:[A-Za-z0-9_+-]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,\[\]]+):(\d{1,5})"
+)
+_TOPIC_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._-]+")
+_TRAILING_COMMENT: Final = re.compile(r"\s#")
+
+
+class BadValue(ValueError):
+    """`why` completes "is `text`, …"; `part` is the piece it is about, if not the whole."""
+
+    def __init__(self, why: str, part: str | None = None) -> None:
+        super().__init__(why)
+        self.why, self.part = why, part
+
+
+def text(value: str) -> str:
+    return value
+
+
+def words(value: str) -> tuple[str, ...]:
+    """A list as ConfigDef splits it; the empty string is the empty list."""
+    return tuple(_LIST_SEPARATOR.split(value)) if value else ()
+
+
+def no_transforms(value: str) -> tuple[str, ...]:
+    """Transforms by name; refused, since a record that should have been masked would be copied."""
+    if value:
+        raise BadValue("which does not act yet, and records would be mirrored as they are")
+    return ()
+
+
+def switch(value: str) -> bool:
+    match value.lower():
+        case "true":
+            return True
+        case "false":
+            return False
+    raise BadValue("not true or false" + _comment_hint(value))
+
+
+def whole(at_least: int, at_most: int | None = None) -> Reader:
+    def read(value: str) -> int:
+        if re.fullmatch(r"[+-]?[0-9]+", value) is None:
+            raise BadValue("not a whole number" + _comment_hint(value))
+        number = int(value)
+        if number < at_least:
+            raise BadValue(f"less than {at_least}")
+        if at_most is not None and number > at_most:
+            raise BadValue(f"more than {at_most}")
+        return number
+
+    return read
+
+
+def replicas(value: str) -> int:
+    """A replication factor or partition count, -1 for the broker's default."""
+    number = whole(-1, 32_767)(value)
+    if number == 0:
+        raise BadValue("neither a count nor -1 for the broker's default")
+    return int(str(number))
+
+
+def share(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError as exc:
+        raise BadValue("not a number" + _comment_hint(value)) from exc
+    if not 0 < number < 1_000:
+        raise BadValue("not more than 0 and less than 1000")
+    return number
+
+
+def choice(options: Sequence[str] | type[StrEnum]) -> Reader:
+    names = tuple(str(option) for option in options)
+
+    def read(value: str) -> str:
+        for name in names:
+            if name.lower() == value.lower():
+                return name
+        raise BadValue(f"not one of {', '.join(names)}" + _comment_hint(value))
+
+    return read
+
+
+def choices(options: Sequence[str]) -> Reader:
+    one = choice(options)
+
+    def read(value: str) -> tuple[object, ...]:
+        return tuple(one(word) for word in words(value))
+
+    return read
+
+
+def regexes(value: str) -> tuple[str, ...]:
+    """A list of Java regexes, respelled for Python."""
+    return tuple(_regex(word) for word in words(value))
+
+
+def _regex(pattern: str) -> str:
+    if _TRAILING_COMMENT.search(pattern):
+        # Java takes it as part of the regex, which then matches nothing.
+        raise BadValue("a regex and more" + _comment_hint(pattern), pattern)
+    try:
+        return from_java(pattern)
+    except RegexRefused as exc:
+        hint = "; did you mean `.*`?" if pattern == "*" else ""
+        raise BadValue(f"not a regex: {exc}{hint}", pattern) from exc
+
+
+def part_of_a_name(value: str) -> str:
+    """A separator or an alias, which end up in names of topics."""
+    if not value:
+        raise BadValue("empty, so no name could be read back")
+    if _TOPIC_CHARACTERS.fullmatch(value) is None:
+        raise BadValue("not made of what a topic's name may hold: letters, digits, `.`, `_`, `-`")
+    return value
+
+
+def servers(value: str) -> tuple[str, ...]:
+    found = tuple(word for word in words(value) if word)
+    for server in found:
+        matched = _HOST_PORT.fullmatch(server)
+        if matched is None or not 0 < int(matched.group(1)) < 65_536:
+            raise BadValue("not `host:port`", server)
+    if not found:
+        raise BadValue("not one `host:port`")
+    return found
+
+
+def _comment_hint(value: str) -> str:
+    """Java has no comment after a value, a mistake that looks right to everybody."""
+    return "; a comment needs a line of its own" if _TRAILING_COMMENT.search(value) else ""

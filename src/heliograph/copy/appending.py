@@ -1,0 +1,225 @@
+"""Append to one target broker: packed across lanes, bytes in flight bounded. Runs on executors.
+
+A lane keeps to one stream, so its batches stay in order. A broker works on one request of a
+connection at a time, so a request takes one batch of every lane that has one, and several requests
+wait in the socket.
+
+Brokers that can are told the topic's id, not its name (Kafka 4.1). Under its name a topic that was
+deleted and created again takes any sequence as its first: all that was mirrored before would be
+missing in front of it, and nothing would say so where others had written as much meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from heliograph.broker.cluster import Cluster
+from heliograph.broker.codes import NONE, OUT_OF_PLACE, broker_error
+from heliograph.broker.connection import Answer, Connection
+from heliograph.clock import monotonic_s
+from heliograph.copy.lane import CarriedLane, Phase
+from heliograph.copy.layout import Outgoing
+from heliograph.errors import BrokerError, LeaderMoved, MirrorError, WireError
+from heliograph.wire.produce import (
+    PRODUCE_KEY,
+    PRODUCE_VERSION_BY_ID,
+    PRODUCE_VERSION_MIN,
+    ProducedPartition,
+    TopicKey,
+    parse_produce_answer,
+    produce_request,
+)
+
+REQUEST_BYTES_MAX: Final = 2 * 1024 * 1024
+IN_FLIGHT_BYTES_MAX: Final = 8 * 1024 * 1024
+TIMEOUT_MS: Final = 30_000
+
+Sent = tuple[CarriedLane, int, Outgoing]
+"""Lane, its generation when the batch left, the batch."""
+OnTrouble = Callable[[CarriedLane, MirrorError | None], None]
+"""Told when a lane must find its place again; None when only its sequence was out of place."""
+OnSettled = Callable[[CarriedLane, int], None]
+"""Told the bytes that no longer wait."""
+
+
+class AppendStream:
+    """One connection to one target broker. Used by one event loop; `pump` whenever there may be
+    work."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        broker: int,
+        index: int,
+        on_settled: OnSettled,
+        on_trouble: OnTrouble,
+    ) -> None:
+        self._cluster = cluster
+        self._broker = broker
+        self._purpose = f"append-{index}"
+        self._on_settled = on_settled
+        self._on_trouble = on_trouble
+        self._ready: deque[CarriedLane] = deque()
+        self._connection: Connection | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._in_flight_bytes = 0
+        self._sent_at_s: deque[float] = deque()
+
+    def offer(self, lane: CarriedLane) -> None:
+        """Put the lane into the round if it has something to send."""
+        if not lane.queued and lane.sendable:
+            lane.queued = True
+            self._ready.append(lane)
+
+    def pump(self) -> None:
+        """Send what may be sent now; never waits."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            if self._ready and self._opening is None:
+                self._opening = asyncio.create_task(self._open())
+            return
+        while (
+            self._ready
+            and self._in_flight_bytes < IN_FLIGHT_BYTES_MAX
+            and connection.writable.is_set()
+        ):
+            self._send(connection)
+
+    def check_timeout(self) -> None:
+        """A broker that does not answer in time is as good as gone; lanes then ask the log what
+        arrived."""
+        if self._connection is None or not self._sent_at_s:
+            return
+        if monotonic_s() - self._sent_at_s[0] > 1.5 * TIMEOUT_MS / 1000:
+            self._connection.close(TimeoutError(f"no answer in {TIMEOUT_MS} ms"))
+
+    def close(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _open(self) -> None:
+        try:
+            self._connection = await self._cluster.connection(self._broker, self._purpose)
+            asyncio.create_task(self._pump_when_writable(self._connection))  # noqa: RUF006  ends with it
+        except MirrorError as exc:
+            waiting, self._ready = self._ready, deque()
+            for lane in waiting:
+                lane.queued = False
+                self._on_trouble(lane, exc)
+        finally:
+            self._opening = None
+        self.pump()
+
+    async def _pump_when_writable(self, connection: Connection) -> None:
+        while not connection.closed:
+            await connection.until_drained()
+            self.pump()
+
+    def _send(self, connection: Connection) -> None:
+        taken: list[Sent] = []
+        request_bytes = 0
+        for _ in range(len(self._ready)):
+            if request_bytes >= REQUEST_BYTES_MAX:
+                break
+            lane = self._ready.popleft()
+            lane.queued = False
+            if not lane.sendable:
+                continue
+            batch = lane.outgoing.popleft()
+            lane.in_flight += 1
+            request_bytes += len(batch.view)
+            taken.append((lane, lane.generation, batch))
+        if not taken:
+            return
+        for lane, _, _ in taken:
+            self.offer(lane)
+        version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSION_MIN, PRODUCE_VERSION_BY_ID)
+        by_id = version == PRODUCE_VERSION_BY_ID
+        parts = produce_request(
+            [
+                (_topic_key(lane, by_id), lane.spec.target.partition, batch.view)
+                for lane, _, batch in taken
+            ],
+            timeout_ms=TIMEOUT_MS,
+        )
+        self._in_flight_bytes += request_bytes
+        self._sent_at_s.append(monotonic_s())
+        connection.send(
+            PRODUCE_KEY,
+            version,
+            parts,
+            lambda answer: self._answered(taken, request_bytes, answer, by_id),
+        )
+
+    def _answered(self, taken: list[Sent], request_bytes: int, answer: Answer, by_id: bool) -> None:
+        self._in_flight_bytes -= request_bytes
+        self._sent_at_s.popleft()
+        for lane, _, _ in taken:
+            lane.in_flight -= 1
+        if isinstance(answer, BaseException):
+            self._failed(taken, answer)
+            return
+        try:
+            answered = parse_produce_answer(answer, by_id=by_id)
+        except WireError as exc:
+            self._failed(taken, exc)
+            return
+        rows = {(row.topic, row.partition): row for row in answered}
+        for lane, generation, batch in taken:
+            row = rows.get((_topic_key(lane, by_id), lane.spec.target.partition))
+            self._answered_lane(lane, generation, batch, row)
+        self.pump()
+
+    def _failed(self, taken: list[Sent], error: BaseException) -> None:
+        trouble = error if isinstance(error, MirrorError) else LeaderMoved(str(error))
+        for lane, _, _ in taken:
+            self._on_trouble(lane, trouble)
+
+    def _answered_lane(
+        self, lane: CarriedLane, generation: int, batch: Outgoing, row: ProducedPartition | None
+    ) -> None:
+        if generation != lane.generation or lane.phase is not Phase.RUNNING:
+            # The lane has let go of this batch; its log will be asked what arrived.
+            self._on_trouble(lane, None)
+        elif row is None:
+            detail = f"cluster {self._cluster.alias}: {lane.spec.target}: not in the answer"
+            self._on_trouble(lane, LeaderMoved(detail))
+        elif row.error_code == NONE and row.base_offset >= lane.target_next_offset:
+            lane.settle(batch, row.base_offset)
+            lane.buffered_bytes -= len(batch.view)
+            self._on_settled(lane, len(batch.view))
+            # A lane whose first batch travelled alone has not been offered since.
+            self.offer(lane)
+        else:
+            self._refused(lane, batch, row)
+
+    def _refused(self, lane: CarriedLane, batch: Outgoing, row: ProducedPartition) -> None:
+        if row.error_code == NONE or row.error_code in OUT_OF_PLACE:
+            # An answer for a repeat names where the first copy is. Ours are never repeats unless
+            # somebody else carries this lane too.
+            self._on_trouble(lane, None)
+        elif row.error_code == ErrorCode.message_too_large and lane.coalesce:
+            # Perhaps only because tiny batches were put together; the next try sends them as they
+            # came.
+            lane.coalesce = False
+            self._on_trouble(lane, None)
+        else:
+            where = f"cluster {self._cluster.alias}: {lane.spec.target}"
+            permission = f"WRITE on topic {lane.spec.target.topic}"
+            self._on_trouble(lane, _refusal(where, batch, row, permission))
+
+
+def _topic_key(lane: CarriedLane, by_id: bool) -> TopicKey:
+    return lane.target_key if by_id else lane.spec.target.topic
+
+
+def _refusal(where: str, batch: Outgoing, row: ProducedPartition, permission: str) -> BrokerError:
+    at = f"{where}: source offsets [{batch.source_offset}, {batch.source_next_offset})"
+    return broker_error(at, row.error_code, row.message, permission=permission)

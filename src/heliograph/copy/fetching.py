@@ -1,0 +1,227 @@
+"""Fetch from one source broker for all lanes of a flow (KIP-227 session). Runs on executors.
+
+One request is under way at a time; what it brings is laid out and handed to the append streams
+while the next one is on its way. In a session only what changed is said, so a thousand quiet lanes
+cost nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from heliograph.broker.cluster import Cluster
+from heliograph.broker.codes import NONE, broker_error
+from heliograph.broker.connection import Connection
+from heliograph.copy.flow import FetchLimits
+from heliograph.copy.lane import CarriedLane, Phase
+from heliograph.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    InvariantError,
+    MirrorError,
+    WireError,
+)
+from heliograph.model import ClusterAlias
+from heliograph.wire.fetch import (
+    FETCH_KEY,
+    FETCH_VERSION,
+    FetchAnswer,
+    FetchedPartition,
+    FetchFrom,
+    PartitionKey,
+    fetch_request,
+    parse_fetch_answer,
+    topic_key,
+)
+
+WAIT_MS_HELD: Final = 10
+"""While a lane waits for room, a long poll for the others would keep it waiting."""
+_ANSWER_TIMEOUT_S: Final = 30.0
+_BACKOFF_S_MAX: Final = 5.0
+_SESSION_NOT_FOUND: Final = 70
+_SESSION_EPOCH_WRONG: Final = 71
+_EPOCH_MAX: Final = 2**31 - 1
+
+OnFetched = Callable[[CarriedLane, FetchedPartition], None]
+OnFailed = Callable[[CarriedLane, MirrorError], None]
+
+
+class FetchStream:
+    """All lanes of one flow, source broker and isolation level. Used by one event loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        broker: int,
+        *,
+        target: ClusterAlias,
+        read_committed: bool,
+        limits: FetchLimits,
+        on_fetched: OnFetched,
+        on_failed: OnFailed,
+        room: asyncio.Event,
+    ) -> None:
+        self._cluster = cluster
+        self._broker = broker
+        # Streams wait on connections of their own: a broker answers a connection in order.
+        self._purpose = f"{'fetch-committed' if read_committed else 'fetch'}-{target}"
+        self._read_committed = read_committed
+        self._limits = limits
+        self._on_fetched = on_fetched
+        self._on_failed = on_failed
+        self._room = room
+        """Set while the slot may keep more bytes."""
+        self._lanes: dict[PartitionKey, CarriedLane] = {}
+        self._dirty: set[PartitionKey] = set()
+        self._wake = asyncio.Event()
+        self._in_session: dict[PartitionKey, FetchFrom] = {}
+        self._session_id = 0
+        self._session_epoch = 0
+
+    def add(self, lane: CarriedLane) -> None:
+        before = self._lanes.setdefault(_key(lane), lane)
+        if before.spec.id != lane.spec.id:
+            raise InvariantError(f"{lane.spec.id} would take the records of {before.spec.id}")
+        self._lanes[_key(lane)] = lane
+        self.changed(lane)
+
+    def remove(self, lane: CarriedLane) -> None:
+        if self._lanes.pop(_key(lane), None) is not None:
+            self.changed(lane)
+
+    def changed(self, lane: CarriedLane) -> None:
+        """The lane's cursor, or whether it wants data, is not what the session last heard."""
+        self._dirty.add(_key(lane))
+        self._wake.set()
+
+    @property
+    def lanes(self) -> tuple[CarriedLane, ...]:
+        return tuple(self._lanes.values())
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            await self._until_wanted()
+            try:
+                connection = await self._cluster.connection(self._broker, self._purpose)
+                answer = await self._fetch(connection)
+            except MirrorError as exc:
+                self._reset_session()
+                failures += 1
+                for lane in self.lanes:
+                    self._on_failed(lane, exc)
+                await asyncio.sleep(min(0.05 * (1 << min(failures, 10)), _BACKOFF_S_MAX))
+                continue
+            failures = 0
+            for fetched in answer.partitions:
+                # What became of a lane before may have taken this one off the stream.
+                fetching = self._lanes.get(fetched.key)
+                if fetching is not None and fetching.phase is Phase.RUNNING:
+                    self._on_fetched(fetching, fetched)
+            # Acknowledgements and the link get their turn between two fetches even when the
+            # source always has an answer ready.
+            await asyncio.sleep(0)
+
+    async def _until_wanted(self) -> None:
+        while True:
+            await self._room.wait()
+            if any(_wants(lane) for lane in self._lanes.values()):
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _fetch(self, connection: Connection) -> FetchAnswer:
+        wanted, forgotten = self._session_changes()
+        held = any(lane.held for lane in self._lanes.values())
+        waited = self._limits.wait_ms_max
+        body = fetch_request(
+            wait_ms_max=min(WAIT_MS_HELD, waited) if held else waited,
+            bytes_max=self._limits.bytes_max,
+            read_committed=self._read_committed,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            wanted=wanted,
+            forgotten=forgotten,
+        )
+        connection.version_of(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
+        try:
+            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                answer = parse_fetch_answer(
+                    await connection.request(FETCH_KEY, FETCH_VERSION, [body])
+                )
+        except TimeoutError as exc:
+            connection.close(exc)
+            raise BrokerUnreachable(
+                f"{connection.name}: no answer in {_ANSWER_TIMEOUT_S:.0f} s"
+            ) from exc
+        except WireError:
+            connection.close()
+            raise
+        awaited = [row for row in answer.partitions if self._is_awaited(row.key)]
+        return replace(self._session_answer(answer), partitions=awaited)
+
+    def _is_awaited(self, key: PartitionKey) -> bool:
+        """Whether the answer begins where its lane stands now.
+
+        A lane that resumes while a request is under way goes back to what the target has. The
+        answer then begins further on, and what lies between would pass for a gap: lost for ever.
+        """
+        lane, asked = self._lanes.get(key), self._in_session.get(key)
+        if lane is None or asked is None or lane.phase is not Phase.RUNNING:
+            return False
+        self._dirty.add(key)
+        return asked.next_offset == lane.cursor.next_offset
+
+    def _session_changes(self) -> tuple[dict[PartitionKey, FetchFrom], list[PartitionKey]]:
+        """What to tell the session; without one, everything wanted."""
+        keys = self._dirty if self._session_epoch else self._lanes.keys()
+        wanted: dict[PartitionKey, FetchFrom] = {}
+        forgotten: list[PartitionKey] = []
+        for key in keys:
+            lane = self._lanes.get(key)
+            if lane is not None and _wants(lane):
+                start = FetchFrom(
+                    lane.cursor.next_offset, -1, lane.cursor.leader_epoch, lane.fetch_bytes
+                )
+                if self._in_session.get(key) != start:
+                    wanted[key] = self._in_session[key] = start
+            elif key in self._in_session:
+                del self._in_session[key]
+                forgotten.append(key)
+        self._dirty.clear()
+        return wanted, forgotten
+
+    def _session_answer(self, answer: FetchAnswer) -> FetchAnswer:
+        if answer.error_code in (_SESSION_NOT_FOUND, _SESSION_EPOCH_WRONG):
+            self._reset_session()
+            return FetchAnswer(answer.throttle_ms, NONE, 0, [])
+        if answer.error_code != NONE:
+            where = f"cluster {self._cluster.alias}: fetch from broker {self._broker}"
+            raise broker_error(where, answer.error_code)
+        if answer.session_id == 0:
+            # The broker has no room for another session: every request then says everything.
+            self._reset_session()
+        else:
+            self._session_id = answer.session_id
+            self._session_epoch = self._session_epoch % _EPOCH_MAX + 1
+        return answer
+
+    def _reset_session(self) -> None:
+        self._session_id = self._session_epoch = 0
+        self._in_session.clear()
+
+
+def _key(lane: CarriedLane) -> PartitionKey:
+    topic_id = lane.spec.source_topic_id
+    if topic_id is None:
+        raise BrokerError(
+            f"{lane.spec.id}: the source does not tell its topic ids (Kafka 3.1 does)"
+        )
+    return topic_key(topic_id), lane.spec.id.source.partition
+
+
+def _wants(lane: CarriedLane) -> bool:
+    return lane.phase is Phase.RUNNING and not lane.held and not lane.throttled

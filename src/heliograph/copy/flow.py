@@ -1,0 +1,96 @@
+"""What the lanes of one flow share: clusters, ledger, producer, throttle. Runs on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from heliograph.broker.cluster import Cluster
+from heliograph.clock import monotonic_s
+from heliograph.config.schema import MirrorConfig
+from heliograph.errors import ConfigError
+from heliograph.ledger.store import LedgerStore
+from heliograph.model import ClusterAlias, FlowId
+from heliograph.wire.batch import Stamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    """How much one answer may bring and how long a broker may wait for it."""
+
+    bytes_max: int = 16 * 1024 * 1024
+    partition_bytes: int = 1024 * 1024
+    wait_ms_max: int = 500
+
+    @classmethod
+    def of(cls, alias: ClusterAlias, consumer: Mapping[str, str]) -> FetchLimits:
+        """As a consumer that reads that cluster was told, in Kafka's own names."""
+        asked = {field: consumer[key] for key, field in _FETCH_KEYS.items() if key in consumer}
+        problems = tuple(
+            f"{alias}.consumer.{key}: is {consumer[key]!r}, not a whole number above 0"
+            for key, field in _FETCH_KEYS.items()
+            if field in asked and not (asked[field].isdecimal() and int(asked[field]))
+        )
+        if problems:
+            raise ConfigError(f"cluster {alias}", problems)
+        return cls(**{field: int(text) for field, text in asked.items()})
+
+
+_FETCH_KEYS: Final = {
+    "fetch.max.bytes": "bytes_max",
+    "max.partition.fetch.bytes": "partition_bytes",
+    "fetch.max.wait.ms": "wait_ms_max",
+}
+
+
+def fetch_limits(config: MirrorConfig) -> dict[FlowId, FetchLimits]:
+    """Of every flow that mirrors; small and without secrets, so that it may travel to slots."""
+    return {
+        flow.id: FetchLimits.of(flow.id.source, flow.clients.source_consumer)
+        for flow in config.flows
+    }
+
+
+class Throttle:
+    """A token bucket in bytes; it may go into debt by one fetch and then waits that off."""
+
+    def __init__(self) -> None:
+        self._bytes_per_s: int | None = None
+        self._tokens = 0.0
+        self._at_s = monotonic_s()
+
+    def set_rate(self, bytes_per_s: int | None) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._tokens = 0.0
+        self._at_s = monotonic_s()
+
+    def spend(self, spent_bytes: int) -> float:
+        """Take what was fetched; returns the seconds to wait before the next fetch, 0 when none."""
+        if self._bytes_per_s is None:
+            return 0.0
+        at_s = monotonic_s()
+        self._tokens += (at_s - self._at_s) * self._bytes_per_s
+        # A second's worth at most is saved up, or a pause would be followed by a flood.
+        self._tokens = min(self._tokens, float(self._bytes_per_s)) - spent_bytes
+        self._at_s = at_s
+        return max(0.0, -self._tokens / self._bytes_per_s)
+
+
+class Flow:
+    def __init__(
+        self,
+        flow_id: FlowId,
+        source: Cluster,
+        target: Cluster,
+        ledger: LedgerStore,
+        limits: FetchLimits,
+    ) -> None:
+        self.id = flow_id
+        self.source = source
+        self.target = target
+        self.ledger = ledger
+        self.limits = limits
+        self.throttle = Throttle()
+        self.stamp: Stamp | None = None
+        """Known once the ledger was read; the driver writes it there before it hands out lanes."""

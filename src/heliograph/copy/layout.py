@@ -1,0 +1,280 @@
+"""Fetched bytes into batches to append and the runs that explain them. Pure; runs on executors.
+
+The table of DESIGN.md section 4, one branch each. Positions follow from the source alone; where
+batches are cut does not matter, so a successor may cut differently and still be exact.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from heliograph.errors import CorruptBatch
+from heliograph.ledger.positions import sequence_of
+from heliograph.ledger.runs import Run
+from heliograph.wire.batch import (
+    LENGTH_END,
+    MAGIC_AT,
+    BatchHeader,
+    Stamp,
+    parse_header,
+    restamp,
+    verify_crc,
+)
+from heliograph.wire.control import AbortedTransactions
+from heliograph.wire.legacy import legacy_extent, reencode_legacy
+from heliograph.wire.records import (
+    CoalescedWindow,
+    ReencodedBatch,
+    Stretch,
+    coalesce_records,
+    coalesce_window,
+    reencode_records,
+)
+
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_AT: Final = 8
+
+TINY_BYTES_MAX: Final = 4096
+"""A batch below this is cheaper to open than to send on its own, once many of them wait."""
+TINY_BATCHES_MIN: Final = 8
+COALESCED_BYTES_MAX: Final = 256 * 1024
+COALESCED_BATCHES_MAX: Final = 4096
+LEGACY_BYTES_MAX: Final = 512 * 1024
+"""Old messages put into one v2 batch: well below the usual limit of 1 MB when compression does
+worse."""
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far laying out has come; everything before is on its way or settled."""
+
+    next_offset: int
+    position: int
+    target_offset: int
+    """Where the next record will land if nobody else writes."""
+    source_expected: int
+    """The source offset that continues the last run; another one starts a new run."""
+    leader_epoch: int = -1
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One batch, stamped for its position. Its view pins the buffer of the answer it came in."""
+
+    position: int
+    record_count: int
+    view: memoryview
+    source_offset: int
+    """Of its first record."""
+    source_next_offset: int
+    """After this batch and all that was dropped before it."""
+    max_timestamp_ms: int
+    ticket: int = 0
+    """The ledger write that must be durable before this batch may leave."""
+
+
+@dataclass(slots=True)
+class Layout:
+    batches: list[Outgoing] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    corrupt: CorruptBatch | None = None
+    """What ended the chunk early; the batches before it are good."""
+    whole: bool = False
+    """Whether at least one whole batch was seen, dropped ones included."""
+
+
+def lay_out(
+    chunk: memoryview,
+    cursor: Cursor,
+    stamp: Stamp,
+    *,
+    aborted: Sequence[tuple[int, int]] = (),
+    read_committed: bool = True,
+    coalesce: bool = True,
+) -> Layout:
+    """Move `cursor` over the whole batches of `chunk`; what is left of a cut batch is fetched
+    again."""
+    layout = Layout()
+    writer = _Writer(layout, cursor, stamp, coalesce)
+    aborts = AbortedTransactions(aborted) if read_committed else None
+    at = 0
+    try:
+        while len(chunk) - at > MAGIC_AT:
+            window = chunk[at:]
+            if window[MAGIC_AT] < 2:
+                extent = legacy_extent(window, bytes_max=LEGACY_BYTES_MAX)
+                if not extent.size_bytes:
+                    break
+                at += extent.size_bytes
+                layout.whole = True
+                if extent.next_offset > cursor.next_offset:
+                    writer.add_legacy(window[: extent.size_bytes], extent.next_offset)
+                continue
+            if coalesce and (swept := _sweep(window, cursor)) is not None:
+                at += swept.size_bytes
+                layout.whole = True
+                writer.add_swept(swept)
+                continue
+            header = parse_header(window)
+            if header is None:
+                break
+            at += header.size_bytes
+            layout.whole = True
+            if header.next_offset <= cursor.next_offset:
+                continue
+            batch = window[: header.size_bytes]
+            verify_crc(batch, header)
+            # Asked of control batches too: a fetch may begin at the marker that ends a transaction
+            # whose records came with an earlier one, and that transaction must not stay open here.
+            is_aborted = aborts is not None and aborts.covers(header)
+            if header.is_control or is_aborted:
+                if header.is_control and aborts is not None:
+                    aborts.end(header, batch)
+                writer.drop(header)
+            else:
+                writer.add(header, batch)
+        writer.flush()
+    except CorruptBatch as exc:
+        # A batch that waits for coalescing is good; the cursor stands before the bad one.
+        layout.corrupt = exc
+        writer.flush()
+    return layout
+
+
+def _sweep(window: memoryview, cursor: Cursor) -> CoalescedWindow | None:
+    """The tiny plain batches `window` starts with, as one, without a header object for each."""
+    if len(window) < LENGTH_END or _LENGTH.unpack_from(window, _LENGTH_AT)[0] > TINY_BYTES_MAX:
+        return None
+    return coalesce_window(
+        window,
+        from_offset=cursor.next_offset,
+        tiny_bytes_max=TINY_BYTES_MAX,
+        bytes_max=COALESCED_BYTES_MAX,
+        batches_min=TINY_BATCHES_MIN,
+    )
+
+
+class _Writer:
+    """Appends to one layout; tiny batches wait here until it is clear whether many follow."""
+
+    def __init__(self, layout: Layout, cursor: Cursor, stamp: Stamp, coalesce: bool) -> None:
+        self._layout, self._cursor, self._stamp = layout, cursor, stamp
+        self._coalesce = coalesce
+        self._tiny: list[tuple[BatchHeader, memoryview]] = []
+        self._tiny_bytes = 0
+
+    def add(self, header: BatchHeader, batch: memoryview) -> None:
+        cursor = self._cursor
+        # Waiting tiny batches have not moved the cursor; only the first wanted batch of a chunk can
+        # begin before it, and then nothing waits.
+        begins_before = not self._tiny and header.base_offset < cursor.next_offset
+        if not header.is_dense or header.is_log_append_time or begins_before:
+            self.flush()
+            reencoded = reencode_records(batch, from_offset=cursor.next_offset)
+            if reencoded is not None:
+                self._put_reencoded(reencoded, header.next_offset)
+            self._passed(header)
+        elif self._coalesce and header.size_bytes <= TINY_BYTES_MAX:
+            self._put_tiny(header, batch)
+        else:
+            self.flush()
+            self._put_unopened(header, batch)
+
+    def add_swept(self, swept: CoalescedWindow) -> None:
+        self.flush()
+        if swept.next_offset <= self._cursor.next_offset:
+            return
+        if swept.batch is not None:
+            self._put_reencoded(swept.batch, swept.next_offset)
+        self._cursor.next_offset = swept.next_offset
+        self._cursor.leader_epoch = swept.leader_epoch
+
+    def add_legacy(self, messages: memoryview, next_offset: int) -> None:
+        self.flush()
+        reencoded = reencode_legacy(messages, from_offset=self._cursor.next_offset)
+        if reencoded is not None:
+            self._put_reencoded(reencoded, next_offset)
+        self._cursor.next_offset = next_offset
+
+    def drop(self, header: BatchHeader) -> None:
+        """Control batches and aborted ones; the next record then starts a run."""
+        self.flush()
+        self._passed(header)
+
+    def flush(self) -> None:
+        tiny, self._tiny, self._tiny_bytes = self._tiny, [], 0
+        if len(tiny) < TINY_BATCHES_MIN:
+            for header, batch in tiny:
+                self._put_unopened(header, batch)
+            return
+        coalesced = coalesce_records([batch for _, batch in tiny])
+        if coalesced is not None:
+            self._put_reencoded(coalesced, tiny[-1][0].next_offset)
+        self._passed(tiny[-1][0])
+
+    def _put_tiny(self, header: BatchHeader, batch: memoryview) -> None:
+        if self._tiny and (
+            self._tiny[0][0].compression != header.compression
+            or self._tiny_bytes + header.size_bytes > COALESCED_BYTES_MAX
+            or len(self._tiny) >= COALESCED_BATCHES_MAX
+        ):
+            self.flush()
+        self._tiny.append((header, batch))
+        self._tiny_bytes += header.size_bytes
+
+    def _put_unopened(self, header: BatchHeader, batch: memoryview) -> None:
+        self._start_run_if_gap(header.base_offset, 0)
+        self._put(
+            batch,
+            header.record_count,
+            (header.base_offset, header.next_offset),
+            header.max_timestamp_ms,
+        )
+        self._cursor.source_expected = header.next_offset
+        self._passed(header)
+
+    def _put_reencoded(self, batch: ReencodedBatch, source_next_offset: int) -> None:
+        stretch: Stretch
+        for stretch in batch.stretches:
+            self._start_run_if_gap(stretch.source_offset, stretch.first_record)
+            self._cursor.source_expected = stretch.source_offset + stretch.record_count
+        self._put(
+            memoryview(batch.batch),
+            batch.record_count,
+            (batch.stretches[0].source_offset, source_next_offset),
+            batch.max_timestamp_ms,
+        )
+
+    def _put(
+        self, view: memoryview, record_count: int, source: tuple[int, int], max_timestamp_ms: int
+    ) -> None:
+        cursor, stamp = self._cursor, self._stamp
+        restamp(
+            view,
+            producer_id=stamp.producer_id,
+            producer_epoch=stamp.producer_epoch,
+            sequence=sequence_of(cursor.position),
+        )
+        self._layout.batches.append(
+            Outgoing(cursor.position, record_count, view, *source, max_timestamp_ms)
+        )
+        cursor.position += record_count
+        cursor.target_offset += record_count
+
+    def _start_run_if_gap(self, source_offset: int, first_record: int) -> None:
+        cursor = self._cursor
+        if source_offset != cursor.source_expected:
+            self._layout.runs.append(
+                Run(
+                    position=cursor.position + first_record,
+                    source_offset=source_offset,
+                    target_offset=cursor.target_offset + first_record,
+                )
+            )
+
+    def _passed(self, header: BatchHeader) -> None:
+        self._cursor.next_offset = header.next_offset
+        self._cursor.leader_epoch = header.leader_epoch

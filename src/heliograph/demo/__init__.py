@@ -1,1 +1,0 @@
-"""The story `heliograph demo` tells: real clusters, real records, a check at the end."""

@@ -1,0 +1,222 @@
+"""Which slot carries which lane: sticky, weighed, pinned apart, each flow as wide as it may be.
+Pure; runs on the driver."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from heliograph.model import FlowId, LaneId, LaneLoad, SlotId
+
+IMBALANCE_MAX: Final = 1.5
+"""A slot may carry this many times the average before lanes are moved away from it."""
+
+_IMBALANCE_AIM: Final = 1.2
+"""Once lanes move, they move until this is reached, so that a slot does not hover at the bound."""
+_GAIN_MIN: Final = 1e-6
+"""A move must better things by this share of the gap; less may be rounding, and go on for ever."""
+_CATCH_UP_S: Final = 60.0
+_WEIGHT_UNIT_BYTES: Final = 1 << 20
+_EVERY_SLOT: Final[frozenset[SlotId]] = frozenset()
+
+_Together = tuple[LaneId, ...]
+"""Lanes that only move as one."""
+
+
+def weigh(load: LaneLoad) -> float:
+    """One idle lane weighs 1; each MiB/s carried, or needed to catch up within a minute, adds 1."""
+    catch_up_bytes_per_s = load.lag_bytes / _CATCH_UP_S
+    return 1.0 + (load.bytes_per_s + catch_up_bytes_per_s) / _WEIGHT_UNIT_BYTES
+
+
+def assign(
+    lanes: Iterable[LaneId],
+    slots: Collection[SlotId],
+    current: Mapping[LaneId, SlotId],
+    weights: Mapping[LaneId, float],
+    pinned: Mapping[LaneId, frozenset[SlotId]] | None = None,
+    widths: Mapping[FlowId, int] | None = None,
+) -> Mapping[LaneId, SlotId]:
+    """Give every lane one slot and move as few lanes as possible.
+
+    A lane stays where it is while its slot exists and is open to it. Only when nothing had to be
+    placed are lanes moved for balance, so adding a lane moves no other and losing a slot moves only
+    its lanes. Slots named in `pinned` are closed to all other lanes, unless that would leave those
+    without any. A flow in `widths` is carried by at most that many slots, pinned lanes not counted.
+    Without slots nothing is assigned.
+    A lane absent from `weights` weighs 1.
+    """
+    board = _Board(slots, lambda lane: weights.get(lane, 1.0), pinned or {}, widths or {})
+    if not slots:
+        return {}
+    ordered = sorted(set(lanes), key=lambda lane: (-board.weight(lane), lane))
+    kept = _kept_slots(ordered, current, board)
+    homeless: list[LaneId] = []
+    for lane in ordered:
+        slot = current.get(lane)
+        if slot is not None and slot in kept.get(board.bounded(lane), board.room(lane)):
+            board.put(lane, slot)
+        else:
+            homeless.append(lane)
+    for lane in homeless:
+        board.put(lane, board.lightest(board.open_to(lane)))
+    if not homeless:
+        # Rooms overlap where flows are bounded, so evening one out may upset another.
+        while _even_out(board, ordered):
+            board.weigh_anew(ordered)
+    return board.placed
+
+
+class _Board:
+    """Where the lanes stand while an assignment is made."""
+
+    def __init__(
+        self,
+        slots: Collection[SlotId],
+        weight: Callable[[LaneId], float],
+        pinned: Mapping[LaneId, frozenset[SlotId]],
+        widths: Mapping[FlowId, int],
+    ) -> None:
+        self.weight = weight
+        self.widths = widths
+        self.placed: dict[LaneId, SlotId] = {}
+        self.loads = dict.fromkeys(slots, 0.0)
+        self.rooms = _rooms(slots, pinned)
+        self._pinned = pinned
+        self._used: defaultdict[FlowId, Counter[SlotId]] = defaultdict(Counter)
+
+    def room(self, lane: LaneId) -> frozenset[SlotId]:
+        """What is open to the lane, its flow's width apart."""
+        return self.rooms[self._pinned.get(lane, _EVERY_SLOT)]
+
+    def bounded(self, lane: LaneId) -> FlowId | None:
+        """The lane's flow where its width counts for the lane."""
+        return lane.flow if lane.flow in self.widths and lane not in self._pinned else None
+
+    def open_to(self, lane: LaneId) -> frozenset[SlotId]:
+        flow = self.bounded(lane)
+        if flow is None or len(self._used[flow]) < self.widths[flow]:
+            return self.room(lane)
+        return frozenset(self._used[flow])
+
+    def wing(self, flow: FlowId) -> frozenset[SlotId]:
+        """The slots of a bounded flow: those that carry it, and the lightest it may yet take."""
+        used = self._used[flow]
+        others = sorted(self.rooms[_EVERY_SLOT] - used.keys(), key=lambda s: (self.loads[s], s))
+        return frozenset([*used, *others[: max(0, self.widths[flow] - len(used))]])
+
+    def lightest(self, room: Iterable[SlotId]) -> SlotId:
+        return min(room, key=lambda slot: (self.loads[slot], slot))
+
+    def put(self, lane: LaneId, slot: SlotId) -> None:
+        self.placed[lane] = slot
+        self.loads[slot] += self.weight(lane)
+        flow = self.bounded(lane)
+        if flow is not None:
+            self._used[flow][slot] += 1
+
+    def move(self, lane: LaneId, slot: SlotId) -> None:
+        before = self.placed[lane]
+        self.loads[before] -= self.weight(lane)
+        flow = self.bounded(lane)
+        if flow is not None:
+            self._used[flow][before] -= 1
+            if not self._used[flow][before]:
+                del self._used[flow][before]
+        self.put(lane, slot)
+
+    def weigh_anew(self, ordered: Sequence[LaneId]) -> None:
+        """Sums as whoever begins with these places gets them: what is settled then stays so."""
+        self.loads = dict.fromkeys(self.loads, 0.0)
+        for lane in ordered:
+            self.loads[self.placed[lane]] += self.weight(lane)
+
+
+def _rooms(
+    slots: Collection[SlotId], pinned: Mapping[LaneId, frozenset[SlotId]]
+) -> Mapping[frozenset[SlotId], frozenset[SlotId]]:
+    """What is open to each wish; a pinned lane whose slots are all gone joins the unpinned."""
+    existing = frozenset(slots)
+    set_apart = frozenset(slot for wish in pinned.values() for slot in wish) & existing
+    common = (existing - set_apart) or existing
+    rooms = {wish: (wish & existing) or common for wish in pinned.values()}
+    rooms[_EVERY_SLOT] = common
+    return rooms
+
+
+def _kept_slots(
+    lanes: Sequence[LaneId], current: Mapping[LaneId, SlotId], board: _Board
+) -> Mapping[FlowId | None, Collection[SlotId]]:
+    """For each bounded flow the slots it keeps: of too many, those that carry most of it."""
+    carried: defaultdict[FlowId, defaultdict[SlotId, float]]
+    carried = defaultdict(lambda: defaultdict(float))
+    for lane in lanes:
+        flow, slot = board.bounded(lane), current.get(lane)
+        if flow is not None and slot is not None and slot in board.room(lane):
+            carried[flow][slot] += board.weight(lane)
+    return {
+        flow: sorted(by_slot, key=lambda slot: (-by_slot[slot], slot))[: board.widths[flow]]
+        for flow, by_slot in carried.items()
+    }
+
+
+def _even_out(board: _Board, ordered: Sequence[LaneId]) -> bool:
+    """One round over all rooms; whether anything moved.
+
+    A bounded flow moves lane by lane among its own slots. To another slot it moves with all it has
+    on the one it leaves, so that it never becomes wider.
+    """
+    moved = False
+    for room in sorted(set(board.rooms.values()), key=sorted):
+        together: defaultdict[tuple[FlowId, SlotId], list[LaneId]] = defaultdict(list)
+        units: list[_Together] = []
+        for lane in ordered:
+            if board.room(lane) != room:
+                continue
+            flow = board.bounded(lane)
+            if flow is None:
+                units.append((lane,))
+            else:
+                together[flow, board.placed[lane]].append(lane)
+        units += [tuple(some) for some in together.values()]
+        moved |= _balance(board, room, units)
+    by_flow: defaultdict[FlowId, list[_Together]] = defaultdict(list)
+    for lane in ordered:
+        flow = board.bounded(lane)
+        if flow is not None:
+            by_flow[flow].append((lane,))
+    for flow in sorted(by_flow):
+        moved |= _balance(board, board.wing(flow), by_flow[flow])
+    return moved
+
+
+def _balance(board: _Board, room: frozenset[SlotId], units: Sequence[_Together]) -> bool:
+    """Move units from the heaviest slot to the lightest while it is too heavy and it helps.
+
+    Each move lowers the sum of squared loads, so this ends.
+    """
+    loads = board.loads
+    average = sum(loads[slot] for slot in sorted(room)) / len(room)
+    if max(loads[slot] for slot in room) <= IMBALANCE_MAX * average:
+        return False
+    weight = {unit: sum(board.weight(lane) for lane in unit) for unit in units}
+    moved = False
+    while True:
+        heaviest = max(room, key=lambda slot: (loads[slot], slot))
+        lightest = board.lightest(room)
+        if loads[heaviest] <= _IMBALANCE_AIM * average:
+            return moved
+        gap = loads[heaviest] - loads[lightest]
+        movable = [
+            unit
+            for unit in units
+            if board.placed[unit[0]] == heaviest and weight[unit] < gap * (1 - _GAIN_MIN)
+        ]
+        if not movable:
+            return moved
+        # Nearest to half the gap evens the two slots out; heavier or lighter helps less.
+        chosen = min(movable, key=lambda unit: (abs(weight[unit] - gap / 2), unit))
+        for lane in chosen:
+            board.move(lane, lightest)
+        moved = True

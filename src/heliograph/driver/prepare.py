@@ -1,0 +1,88 @@
+"""Make the target ready before the first record: ledger, topics, partitions. Runs on the driver.
+
+Every step may be repeated, and may be taken by another driver in between: what is there already is
+as good as what was made here. So a crash at any line is mended by running again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heliograph.broker.admin import Change, ClusterAdmin, Outcome
+from heliograph.broker.topic_changes import PartitionsToGrow, TopicToCreate
+from heliograph.broker.view import TopicView
+from heliograph.config.schema import FlowConfig
+from heliograph.errors import BrokerError
+from heliograph.ledger.entries import LEDGER_PARTITIONS, ledger_topic
+from heliograph.model import FlowId, TopicName
+from heliograph.topics.provisioning import Provisioning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What was done for a flow, and what could not be."""
+
+    flow: FlowId
+    ledger: Change
+    created: tuple[TopicName, ...]
+    grown: tuple[TopicName, ...]
+    problems: Mapping[TopicName, BrokerError]
+    """Topics that are not ready, by target name; their lanes wait, the others go on."""
+
+
+def prepare_target(target: ClusterAdmin, flow: FlowConfig, provisioning: Provisioning) -> Prepared:
+    """Create and grow what the plan says, and wait until the target shows it.
+
+    Raises `BrokerError` where nothing at all can be prepared: the cluster does not answer, or there
+    can be no ledger.
+    """
+    ledger = target.ensure_compacted_topic(
+        ledger_topic(flow.id.source),
+        partitions=LEDGER_PARTITIONS,
+        replication_factor=flow.replication_factor,
+    )
+    creations = target.create_topics(provisioning.to_create)
+    growths = [*provisioning.to_grow, *_grown_late(target, provisioning.to_create, creations)]
+    growth_outcomes = target.grow_partitions(growths)
+
+    wanted = {topic.name: topic.partitions for topic in provisioning.to_create}
+    wanted |= {topic.name: topic.partitions for topic in growths}
+    refused = _refused({**creations, **growth_outcomes})
+    shown = target.await_partitions({n: c for n, c in wanted.items() if n not in refused})
+    return Prepared(
+        flow=flow.id,
+        ledger=ledger,
+        created=_done(creations),
+        grown=_done(growth_outcomes),
+        problems={**refused, **_refused(shown)},
+    )
+
+
+def _grown_late(
+    target: ClusterAdmin,
+    wanted: tuple[TopicToCreate, ...],
+    creations: Mapping[TopicName, Outcome],
+) -> list[PartitionsToGrow]:
+    """Topics somebody else created after we looked, with fewer partitions than the source has.
+
+    A broker with auto.create.topics.enable does that as soon as a client asks for the topic.
+    """
+    by_name = {topic.name: topic for topic in wanted if creations[topic.name] is Change.ALREADY}
+    return [
+        PartitionsToGrow(
+            name=name,
+            partitions_before=topic.partition_count,
+            partitions=by_name[name].partitions,
+        )
+        for name, topic in target.describe_each(by_name).items()
+        if isinstance(topic, TopicView) and topic.partition_count < by_name[name].partitions
+    ]
+
+
+def _done(outcomes: Mapping[TopicName, Outcome]) -> tuple[TopicName, ...]:
+    return tuple(sorted(name for name, outcome in outcomes.items() if outcome is Change.DONE))
+
+
+def _refused(outcomes: Mapping[TopicName, Outcome]) -> dict[TopicName, BrokerError]:
+    return {name: out for name, out in outcomes.items() if isinstance(out, BrokerError)}

@@ -1,0 +1,352 @@
+"""Keep the slots carrying what the configuration says. Runs on the driver.
+
+*Look, decide, copy, settle*: `steer` looks at the clusters, decides which lanes there are, makes
+the targets ready and hands the lanes to slots. It may be repeated after a crash at any line.
+`watch` follows the lanes in between and applies the policies for what the source lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.clients import Clients
+from heliograph.broker.view import ClusterView
+from heliograph.clock import monotonic_s
+from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.driver.assignment import assign, weigh
+from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
+from heliograph.driver.prepare import prepare_target
+from heliograph.errors import BrokerError, NotAuthorised
+from heliograph.ledger.service import LedgerDesk
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Idle,
+    Lane,
+    LaneId,
+    LaneLoad,
+    LaneProgress,
+    OffsetRange,
+    SlotId,
+    Stalled,
+    StallReason,
+    TopicId,
+    TopicName,
+)
+from heliograph.takeover.pending import Adoption
+from heliograph.topics.deletions import GoneTopic
+from heliograph.topics.lanes import plan_lanes
+from heliograph.topics.observe import observe, with_settings
+from heliograph.topics.provisioning import Weight, plan_provisioning
+from heliograph.topics.selection import Selection, select_topics
+
+log = logging.getLogger(__name__)
+
+
+class SlotsLike(Protocol):
+    """What steering needs of `heliograph.engine.slots.Slots`."""
+
+    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None: ...
+    def resume(self, ids: Iterable[LaneId]) -> None: ...
+    def progress(self) -> Mapping[LaneId, LaneProgress]: ...
+    def loads(self) -> Mapping[LaneId, LaneLoad]: ...
+    def current(self) -> Mapping[LaneId, SlotId]: ...
+
+
+@dataclass(slots=True)
+class _FlowState:
+    config: FlowConfig
+    adoption: Adoption
+    lanes: tuple[Lane, ...] = ()
+    ready: bool = False
+    """Whether its lanes were planned at least once."""
+    problem: str = ""
+    unadopted: int = 0
+    """Partitions that wait for `heliograph adopt`."""
+    due_s: float = 0.0
+    notes: set[str] = field(default_factory=set)
+    absences: Absences = field(default_factory=Absences)
+    gone: tuple[GoneTopic, ...] = ()
+    """Mirrored topics to delete once no slot carries them."""
+
+
+class Mirror:
+    """All flows of one configuration. Used by one thread, but for `give_up`."""
+
+    RETRY_S = 5.0
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        desk: LedgerDesk,
+        clients: Clients,
+        slot_count: int,
+        leads: Callable[[FlowId], bool] = lambda _: True,
+        why_fenced: Callable[[FlowId], str] = lambda _: "",
+    ) -> None:
+        self._config = config
+        self._leads = leads
+        self._why_fenced = why_fenced
+        """Why nobody may carry a flow, or nothing."""
+        self._handing_out = threading.Lock()
+        self._desk = desk
+        self._slot_ids = tuple(SlotId(number) for number in range(slot_count))
+        self._admins: dict[ClusterAlias, ClusterAdmin] = {}
+        for flow in config.flows:
+            for alias, cluster in (
+                (flow.id.source, clients.source(flow.id)),
+                (flow.id.target, clients.target(flow.id)),
+            ):
+                if alias not in self._admins:
+                    self._admins[alias] = clients.admin(cluster)
+        self._flows = {
+            flow.id: _FlowState(flow, Adoption(flow, clients.target(flow.id)))
+            for flow in config.flows
+        }
+        self._decided: set[tuple[LaneId, int, TopicId | None, OffsetRange | None]] = set()
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """Of the flows that are led by this driver."""
+        return tuple(
+            lane for flow, state in self._flows.items() if self._leads(flow) for lane in state.lanes
+        )
+
+    @property
+    def problems(self) -> Mapping[FlowId, str]:
+        """Why a flow stands still or could not be planned; empty when all were."""
+        found = {flow: self._why_fenced(flow) or s.problem for flow, s in self._flows.items()}
+        return {flow: problem for flow, problem in found.items() if problem}
+
+    @property
+    def fenced(self) -> frozenset[FlowId]:
+        """Flows that nobody may carry until somebody lifts their fence."""
+        return frozenset(flow for flow in self._flows if self._why_fenced(flow))
+
+    @property
+    def unadopted(self) -> int:
+        """Partitions that are not carried because MirrorMaker 2 has mirrored them."""
+        return sum(state.unadopted for state in self._flows.values())
+
+    @property
+    def ready(self) -> bool:
+        return all(state.ready or self._why_fenced(flow) for flow, state in self._flows.items())
+
+    @property
+    def due(self) -> bool:
+        return any(
+            state.due_s <= monotonic_s() if self._leads(flow) else bool(state.lanes)
+            for flow, state in self._flows.items()
+        )
+
+    def steer(self, slots: SlotsLike) -> None:
+        """Bring what runs one step closer to what should run."""
+        self._give_up_led_by_others()
+        due = [
+            state
+            for flow, state in self._flows.items()
+            if state.due_s <= monotonic_s() and self._leads(flow)
+        ]
+        aliases = {
+            alias for state in due for alias in (state.config.id.source, state.config.id.target)
+        }
+        seen = observe([self._admins[alias] for alias in aliases])  # I/O: topics, leaders, ids
+        for state in due:
+            flow = state.config.id
+            unseen = seen.unseen.get(flow.source) or seen.unseen.get(flow.target)
+            try:
+                if unseen is not None:
+                    raise unseen
+                self._plan(state, seen.views)
+            except BrokerError as exc:
+                self._failed(state, exc)
+        self._hand_out(slots)
+        for state in due:
+            if state.gone:
+                try:
+                    self._delete_gone(state, slots)
+                except BrokerError as exc:
+                    self._failed(state, exc)
+
+    def give_up(self, slots: SlotsLike) -> None:
+        """Lanes of flows that are not led any more leave the slots, settled; from any thread.
+
+        Whoever steers may wait for a dead cluster at that moment, and they must not wait with it.
+        """
+        self._hand_out(slots)
+
+    def rebalance(self, slots: SlotsLike) -> None:
+        """Move lanes away from a slot that carries far more than the others; usually nothing."""
+        self._hand_out(slots)
+
+    def watch(self, slots: SlotsLike) -> Mapping[LaneId, LaneProgress]:
+        """Follow the lanes; apply policies where a lane waits for a decision."""
+        progress = slots.progress()
+        by_id = {lane.id: lane for lane in self.lanes}
+        for lane_id, at in progress.items():
+            if isinstance(at.state, Stalled) and not at.state.retrying and lane_id in by_id:
+                self._decide(slots, by_id[lane_id], at, at.state)
+        return progress
+
+    def finished(self, progress: Mapping[LaneId, LaneProgress]) -> bool:
+        """Whether every lane has caught up, or waits for somebody."""
+        return self.ready and all(
+            (at := progress.get(lane.id)) is not None
+            and (
+                isinstance(at.state, Idle)
+                or (isinstance(at.state, Stalled) and not at.state.retrying)
+            )
+            for lane in self.lanes
+        )
+
+    def _give_up_led_by_others(self) -> None:
+        """Their lanes leave the slots, settled; once the flow is ours again, it is planned anew."""
+        for flow, state in self._flows.items():
+            if not self._leads(flow):
+                state.lanes, state.ready, state.due_s, state.problem = (), False, 0.0, ""
+
+    def _plan(self, state: _FlowState, views: Mapping[ClusterAlias, ClusterView]) -> None:
+        config = state.config
+        source_admin, target_admin = self._admins[config.id.source], self._admins[config.id.target]
+        source, target = views[config.id.source], views[config.id.target]
+        selection = select_topics(config, source.topics)
+        missing = [name for name, renamed in selection.mirrored if renamed not in target.topics]
+        source = with_settings(source_admin, source, missing)
+        provisioning = plan_provisioning(config, selection, source, target)
+        for note in provisioning.notes:
+            self._say(state, f"{config.id}: {note.topic}: {note.text}", note.weight)
+        prepared = prepare_target(target_admin, config, provisioning)  # I/O: topics before records
+        for name, problem in prepared.problems.items():
+            self._say(state, f"{config.id}: {name}: {problem}", Weight.PROBLEM)
+        if prepared.created or prepared.grown:
+            log.info("%s: created %s, grew %s", config.id, prepared.created, prepared.grown)
+            target = target_admin.describe()
+        self._desk.open(config.id, source.cluster_id)
+        hidden = self._hidden_topics(state, source_admin, selection, source)
+        # Their lanes stay and show what is missing; without them nobody would see that they stand.
+        kept = [lane for lane in state.lanes if lane.id.source.topic in hidden]
+        planned = plan_lanes(config, selection, source, target)
+        waiting = state.adoption.waiting(planned, target, self._desk)
+        state.lanes = (*(lane for lane in planned if lane.id not in waiting), *kept)
+        self._look_for_deleted(state, source, target)
+        state.ready, state.problem = True, ""
+        state.unadopted = len(waiting)
+        if waiting:
+            state.problem = (
+                f"{len(waiting)} partitions were mirrored by MirrorMaker 2 and wait for "
+                "`heliograph adopt` (on.unadopted = append copies them again from the start)"
+            )
+            self._say(state, f"{config.id}: {state.problem}", Weight.PROBLEM)
+        interval_s = config.refresh_interval_s if config.refresh_enabled else float("inf")
+        # A topic that is not ready is tried again soon, not at the next refresh.
+        state.due_s = monotonic_s() + (self.RETRY_S if prepared.problems else interval_s)
+
+    def _hidden_topics(
+        self,
+        state: _FlowState,
+        admin: ClusterAdmin,
+        selection: Selection,
+        source: ClusterView,
+    ) -> frozenset[TopicName]:
+        """Topics asked for by name, or mirrored until now, that the source does not let us see.
+
+        A list of all topics leaves them out without a word; asked by name, a broker says so.
+        """
+        known = {lane.id.source.topic for lane in state.lanes} | set(selection.absent)
+        asked = [TopicName(name) for name in known if name not in source.topics]
+        found = admin.describe_each(asked) if asked else {}
+        hidden = {n: why for n, why in found.items() if isinstance(why, NotAuthorised)}
+        for why in hidden.values():
+            self._say(state, f"{selection.flow}: {why}", Weight.PROBLEM)
+        return frozenset(hidden)
+
+    def _look_for_deleted(
+        self, state: _FlowState, source: ClusterView, target: ClusterView
+    ) -> None:
+        found = find_deleted(
+            state.config,
+            self._config.flows,
+            source_admin=self._admins[state.config.id.source],
+            source=source,
+            target=target,
+            desk=self._desk,
+            absences=state.absences,
+        )
+        for sentence in found.refused:
+            self._say(state, f"{state.config.id}: {sentence}", Weight.PROBLEM)
+        state.gone = found.to_delete
+
+    def _delete_gone(self, state: _FlowState, slots: SlotsLike) -> None:
+        gone, state.gone = state.gone, ()
+        deleted = delete_mirrored(
+            state.config,
+            gone,
+            target_admin=self._admins[state.config.id.target],
+            desk=self._desk,
+            carried=slots.current(),
+        )
+        for topic in deleted.topics:
+            log.warning("%s: %s: deleted, as on the source", state.config.id, topic.target)
+        for name, problem in deleted.problems.items():
+            self._say(state, f"{state.config.id}: {name}: {problem}", Weight.PROBLEM)
+
+    def _failed(self, state: _FlowState, error: BrokerError) -> None:
+        if state.problem != str(error):
+            log.error("%s: %s; trying again every %.0f s", state.config.id, error, self.RETRY_S)
+        state.problem = str(error)
+        state.due_s = monotonic_s() + self.RETRY_S
+
+    def _say(self, state: _FlowState, text: str, weight: Weight) -> None:
+        """Each remark once, not at every refresh."""
+        if text not in state.notes:
+            state.notes.add(text)
+            log.log(logging.ERROR if weight is Weight.PROBLEM else logging.INFO, "%s", text)
+
+    def _hand_out(self, slots: SlotsLike) -> None:
+        # Two hands at once could put lanes back that the other has just taken away.
+        with self._handing_out:
+            self._assign(slots)
+
+    def _assign(self, slots: SlotsLike) -> None:
+        lanes = {lane.id: lane for lane in self.lanes}
+        weights = {lane: weigh(load) for lane, load in slots.loads().items()}
+        widths = {
+            flow: state.config.tasks_max
+            for flow, state in self._flows.items()
+            if state.config.tasks_max is not None
+        }
+        placed = assign(lanes, self._slot_ids, slots.current(), weights, widths=widths)
+        assignment: dict[SlotId, list[Lane]] = {slot: [] for slot in self._slot_ids}
+        for lane_id, slot in placed.items():
+            assignment[slot].append(lanes[lane_id])
+        slots.apply({slot: tuple(some) for slot, some in assignment.items()})
+
+    def _decide(self, slots: SlotsLike, lane: Lane, at: LaneProgress, state: Stalled) -> None:
+        config = self._flows[lane.id.flow].config
+        # A decision is written once; the slot needs a moment to follow it. The same may happen
+        # again before anything was mirrored: more is lost, or there is yet another topic.
+        key = (lane.id, at.position, lane.source_topic_id, state.lost)
+        if key in self._decided:
+            return
+        if state.reason is StallReason.RETENTION_OVERRUN and state.lost is not None:
+            if config.on_retention_overrun != "skip":
+                return
+            self._desk.skip(lane, at, state.lost)
+            log.warning(
+                "%s: gave up source offsets [%d, %d)", lane.id, state.lost.start, state.lost.end
+            )
+        elif state.reason is StallReason.TOPIC_RECREATED:
+            if config.on_topic_recreated != "restart":
+                return
+            self._desk.restart(lane, at)
+            self._flows[lane.id.flow].due_s = 0.0  # the lane must learn the new topic's id
+            log.warning("%s: goes on with the recreated topic", lane.id)
+        else:
+            return
+        self._decided.add(key)
+        slots.resume([lane.id])

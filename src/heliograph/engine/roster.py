@@ -1,0 +1,188 @@
+"""Which lanes each slot should carry, may be carrying, and is told next. Pure; runs on the driver.
+
+A lane is *held* from the moment a slot is told to add it until that slot said it settled, or is
+known to be over. It is given to another slot only when nobody holds it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from heliograph.engine.messages import (
+    AddLanes,
+    Down,
+    PauseLanes,
+    RemoveLanes,
+    ResumeLanes,
+    Throttle,
+)
+from heliograph.errors import InvariantError
+from heliograph.model import FlowId, Lane, LaneId, SlotId
+
+_LANES_PER_MESSAGE: Final = 2_000
+
+_T = TypeVar("_T")
+Order = tuple[SlotId, Down]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    slot: SlotId
+    lane: Lane
+    """As last told."""
+    leaving: bool = False
+
+
+class Roster:
+    """Every method that changes something returns what is to be sent because of it, in order."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[LaneId, tuple[SlotId, Lane]] = {}
+        self._held: dict[LaneId, _Held] = {}
+        self._present: set[SlotId] = set()
+        self._paused: set[LaneId] = set()
+        self._limits: dict[FlowId, int] = {}
+        self._limits_told: dict[tuple[SlotId, FlowId], int] = {}
+
+    def want(self, assignment: Mapping[SlotId, Iterable[Lane]]) -> list[Order]:
+        """Replace what is wanted as a whole."""
+        wanted: dict[LaneId, tuple[SlotId, Lane]] = {}
+        for slot, lanes in assignment.items():
+            for lane in lanes:
+                if lane.id in wanted:
+                    raise InvariantError(f"{lane.id} is assigned to two slots")
+                wanted[lane.id] = slot, lane
+        self._wanted = wanted
+        self._paused &= wanted.keys()
+        return self._next_orders()
+
+    def pause(self, ids: Iterable[LaneId]) -> list[Order]:
+        self._paused |= set(ids)
+        return self._next_orders()
+
+    def resume(self, ids: Iterable[LaneId]) -> list[Order]:
+        """Also lifts a pause that came with the lane's spec, until the next assignment."""
+        lifted = set(ids)
+        self._paused -= lifted
+        stalled: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
+        for lane_id in lifted & self._wanted.keys():
+            slot, lane = self._wanted[lane_id]
+            self._wanted[lane_id] = slot, replace(lane, paused=False)
+            held = self._held.get(lane_id)
+            # One that was not paused may be stalled, which only its slot knows; it is told as well.
+            if held is not None and held.slot == slot and not (held.lane.paused or held.leaving):
+                stalled[slot].append(lane_id)
+        orders = self._next_orders()
+        for slot, lane_ids in stalled.items():
+            if slot in self._present:
+                orders += [(slot, ResumeLanes(ids=c)) for c in _chunks(lane_ids)]
+        return orders
+
+    def limit(self, flow: FlowId, bytes_per_s: int | None) -> list[Order]:
+        if bytes_per_s is None:
+            self._limits.pop(flow, None)
+        else:
+            self._limits[flow] = bytes_per_s
+        return self._next_orders()
+
+    def arrived(self, slot: SlotId, lanes: Iterable[Lane]) -> list[Order]:
+        """A slot connected and carries `lanes`; what it was told before may not have reached it."""
+        self._held = {i: held for i, held in self._held.items() if held.slot != slot}
+        self._limits_told = {key: v for key, v in self._limits_told.items() if key[0] != slot}
+        for lane in lanes:
+            if lane.id in self._held:
+                raise InvariantError(f"{lane.id} is carried by two slots")
+            self._held[lane.id] = _Held(slot=slot, lane=lane)
+        self._present.add(slot)
+        return self._next_orders()
+
+    def silent(self, slot: SlotId) -> None:
+        """Not connected; it may still carry what it holds."""
+        self._present.discard(slot)
+
+    def over(self, slot: SlotId) -> list[Order]:
+        """The slot carries nothing any more, for certain."""
+        self._present.discard(slot)
+        self._held = {i: held for i, held in self._held.items() if held.slot != slot}
+        return self._next_orders()
+
+    def settled(self, slot: SlotId, ids: Iterable[LaneId]) -> list[Order]:
+        for lane_id in ids:
+            held = self._held.get(lane_id)
+            if held is not None and held.slot == slot:
+                del self._held[lane_id]
+        return self._next_orders()
+
+    @property
+    def in_place(self) -> bool:
+        """Whether every wanted lane, and no other, is held where it is wanted."""
+        return self._held.keys() == self._wanted.keys() and all(
+            held.slot == self._wanted[lane_id][0] and not held.leaving
+            for lane_id, held in self._held.items()
+        )
+
+    def holders(self) -> Mapping[LaneId, SlotId]:
+        return {lane_id: held.slot for lane_id, held in self._held.items()}
+
+    def is_wanted(self, lane_id: LaneId) -> bool:
+        return lane_id in self._wanted
+
+    def _next_orders(self) -> list[Order]:
+        removes: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
+        adds: defaultdict[SlotId, list[Lane]] = defaultdict(list)
+        pauses: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
+        resumes: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
+        for lane_id, held in list(self._held.items()):
+            wish = self._wanted.get(lane_id)
+            stays = wish is not None and wish[0] == held.slot
+            if not stays and not held.leaving and held.slot in self._present:
+                removes[held.slot].append(lane_id)
+                self._held[lane_id] = replace(held, leaving=True)
+        for lane_id, (slot, spec) in self._wanted.items():
+            lane = replace(spec, paused=spec.paused or lane_id in self._paused)
+            told = self._held.get(lane_id)
+            if slot not in self._present or (told and (told.slot != slot or told.leaving)):
+                continue
+            if told is None or replace(told.lane, paused=lane.paused) != lane:
+                adds[slot].append(lane)
+            elif told.lane.paused != lane.paused:
+                (pauses if lane.paused else resumes)[slot].append(lane_id)
+            self._held[lane_id] = _Held(slot=slot, lane=lane)
+        orders: list[Order] = []
+        orders += [(s, RemoveLanes(ids=c)) for s, ids in removes.items() for c in _chunks(ids)]
+        # Limits first, so that a lane never runs unthrottled.
+        orders += self._limit_orders()
+        orders += [(s, AddLanes(lanes=c)) for s, lanes in adds.items() for c in _chunks(lanes)]
+        orders += [(s, PauseLanes(ids=c)) for s, ids in pauses.items() for c in _chunks(ids)]
+        orders += [(s, ResumeLanes(ids=c)) for s, ids in resumes.items() for c in _chunks(ids)]
+        return orders
+
+    def _limit_orders(self) -> list[Order]:
+        """A flow's limit is shared out by the lanes each slot holds."""
+        lanes = Counter((held.slot, lane_id.flow) for lane_id, held in self._held.items())
+        totals = Counter(lane_id.flow for lane_id in self._held)
+        shares = {
+            (slot, flow): max(1, self._limits[flow] * count // totals[flow])
+            for (slot, flow), count in lanes.items()
+            if flow in self._limits and slot in self._present
+        }
+        orders: list[Order] = []
+        for key, share in shares.items():
+            if self._limits_told.get(key) != share:
+                self._limits_told[key] = share
+                orders.append((key[0], Throttle(flow=key[1], bytes_per_s=share)))
+        for key in [k for k in self._limits_told if k[1] not in self._limits]:
+            del self._limits_told[key]
+            if key[0] in self._present:
+                orders.append((key[0], Throttle(flow=key[1], bytes_per_s=None)))
+        return orders
+
+
+def _chunks(items: list[_T]) -> list[tuple[_T, ...]]:
+    return [
+        tuple(items[start : start + _LANES_PER_MESSAGE])
+        for start in range(0, len(items), _LANES_PER_MESSAGE)
+    ]

@@ -1,0 +1,266 @@
+"""Starts Spark: quiet, local where it can be, the package on every executor. Runs on the driver."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Final
+
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+import heliograph
+from heliograph.config.schema import ClusterConfig, EngineConfig
+from heliograph.config.secrets import Secret, is_secret_key
+from heliograph.config.sections import Section
+from heliograph.engine.java import check_java
+from heliograph.engine.probe import REQUIRED, missing_imports
+from heliograph.errors import EngineError
+from heliograph.model import ClusterAlias
+
+_log: Final = logging.getLogger(__name__)
+_TASK_FAILURES_MAX: Final = 1_000_000
+"""A slot is replaced for as long as the mirror runs, so Spark must never give its job up."""
+_LIGHT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The JVM carries no records, so it need not compile well: half the CPU of its start is saved."""
+_LOCAL: Final = re.compile(r"local(?:\[\s*(\d+|\*)\s*\])?$")
+_LOG_LINES: Final = 5
+_PASSED_BY_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
+_ORDER_BYTES_MAX: Final = 2**31 - 1
+_ENCRYPTING: Final = (
+    "spark.network.crypto.enabled",
+    "spark.ssl.rpc.enabled",
+    "spark.authenticate.enableSaslEncryption",
+)
+
+
+def start_session(
+    engine: EngineConfig,
+    *,
+    clusters: Mapping[ClusterAlias, ClusterConfig] | None = None,
+    secret_variables: Collection[str] = (),
+    say: Callable[[str], None] | None = None,
+) -> SparkSession:
+    """The session for `engine`; `say` hears what is being done. Raises `EngineError`.
+
+    `clusters` are those whose credentials slots will be given. `secret_variables` are not in the
+    environment of the processes started here.
+    """
+    tell = say or (lambda _: None)
+    if SparkContext._active_spark_context is not None:
+        raise EngineError("a Spark session is already running in this process")
+    check_java()
+    scratch = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    conf = _conf(engine, scratch)
+    _set_environment(engine)
+    tell("starting Spark")
+    heard = signal.getsignal(signal.SIGINT)
+    with _environment_without(secret_variables):
+        context = _start_context(conf, scratch / "spark.log")
+    if threading.current_thread() is threading.main_thread():
+        # SparkContext takes Ctrl-C for itself and cancels all jobs: what should drain would die.
+        signal.signal(signal.SIGINT, heard)
+    context.setLogLevel(engine.spark.get("spark.log.level", "ERROR"))
+    secrets = any(_holds_secrets(cluster) for cluster in (clusters or {}).values())
+    if secrets and not is_local(context.master) and not _encrypts(context.getConf()):
+        _log.warning(
+            "credentials of the clusters go to the executors unencrypted; "
+            "spark.authenticate and spark.network.crypto.enabled change that"
+        )
+    session = SparkSession(context)
+    try:
+        if not _shares_this_interpreter(context.master):
+            tell("sending the package to the executors")
+            context.addPyFile(str(_pack(scratch)))
+            verify_executors(context)
+    except EngineError:
+        session.stop()
+        raise
+    return session
+
+
+def stop_session(session: SparkSession) -> None:
+    session.stop()
+
+
+def is_local(master: str) -> bool:
+    """Whether every process of this master runs on this machine, so that loopback is enough."""
+    return master.startswith("local")
+
+
+def task_slots(session: SparkSession, engine: EngineConfig) -> int:
+    """How many slots fit on the cores Spark has at the moment."""
+    return max(1, int(session.sparkContext.defaultParallelism / engine.slot_cpus))
+
+
+def verify_executors(context: SparkContext, required: tuple[str, ...] = REQUIRED) -> None:
+    """Ask the executors what they can import; raises `EngineError` that names what is missing."""
+    tasks = max(1, context.defaultParallelism)
+    try:
+        answers = (
+            context.parallelize(range(tasks), tasks)
+            .mapPartitions(partial(missing_imports, required))
+            .collect()
+        )
+    except (Py4JError, PySparkException) as exc:
+        raise EngineError(f"the executors' Python does not work: {_telling_line(exc)}") from exc
+    for host, version, _, missing in sorted(answers):
+        if missing:
+            raise EngineError(
+                f"Python {version} of the executors on {host} lacks {', '.join(missing)}: install "
+                "what is missing there, or name another Python with spark.pyspark.python"
+            )
+
+
+def _conf(engine: EngineConfig, scratch: Path) -> SparkConf:
+    master = _with_retries(engine.master or "local[*]")
+    settings = {
+        "spark.app.name": "heliograph",
+        "spark.task.cpus": str(engine.slot_cpus),
+        "spark.task.maxFailures": str(_TASK_FAILURES_MAX),
+        # A second copy of a slot would carry the same lanes.
+        "spark.speculation": "false",
+        "spark.python.worker.reuse": "true",
+        # A function above this size is put into a file, and a slot's order holds credentials.
+        "spark.broadcast.UDFCompressionThreshold": str(_ORDER_BYTES_MAX),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.sql.catalogImplementation": "in-memory",
+    }
+    if is_local(master):
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": _LIGHT_JVM,
+            # A JVM that is killed leaves its files; in here they go with everything else.
+            "spark.local.dir": str(scratch),
+        }
+    if engine.link_host is not None and not is_local(master):
+        settings["spark.driver.host"] = engine.link_host
+    conf = SparkConf(loadDefaults=_PASSED_BY_SPARK_SUBMIT in os.environ)
+    if engine.master is not None or not conf.contains("spark.master"):
+        conf.setMaster(master)
+    for key, value in (settings | dict(engine.spark)).items():
+        conf.set(key, value)
+    return conf
+
+
+def _with_retries(master: str) -> str:
+    """`local[N]` never retries a task; `local[N,F]` does."""
+    match = _LOCAL.match(master)
+    if match is None:
+        return master
+    return f"local[{match.group(1) or '1'},{_TASK_FAILURES_MAX}]"
+
+
+def _shares_this_interpreter(master: str) -> bool:
+    return is_local(master) and not master.startswith("local-cluster")
+
+
+def _set_environment(engine: EngineConfig) -> None:
+    """Spark takes these from the environment only; they are inherited by the JVM it starts."""
+    wanted = engine.spark.get("spark.pyspark.python")
+    if wanted is not None:
+        os.environ["PYSPARK_PYTHON"] = wanted
+    elif is_local(engine.master or "local[*]"):
+        # Otherwise workers run the first `python3` on PATH, which knows nothing of us.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    if is_local(engine.master or "local[*]"):
+        # The UI, where somebody turned it on, looks nowhere else for the address to bind.
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+def _start_context(conf: SparkConf, log: Path) -> SparkContext:
+    with log.open("wb") as stderr:
+        try:
+            gateway = _gateway(conf, stderr)
+            return SparkContext(conf=conf, gateway=gateway)
+        except (Py4JError, PySparkException, OSError) as exc:
+            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            said = lines[-_LOG_LINES:] or [_telling_line(exc)]
+            raise EngineError("Spark did not start: " + "\n  ".join(said)) from exc
+
+
+def _gateway(conf: SparkConf, stderr: IO[bytes]) -> JavaGateway | None:
+    """The JVM: one that exists already, or a new one in a process group of its own.
+
+    A signal meant to end the mirror must reach the driver alone: a JVM that ends with it takes the
+    slots along before they have settled.
+    """
+    existing = SparkContext._gateway
+    if existing is not None or _PASSED_BY_SPARK_SUBMIT in os.environ:
+        return existing
+    # Every setting given here becomes an argument of the JVM, which all users of the machine can
+    # read. The context gets the others through the gateway.
+    shown = SparkConf(loadDefaults=False)
+    for key, value in conf.getAll():
+        if not is_secret_key(key):
+            shown.set(key, value)
+    return launch_gateway(shown, popen_kwargs={"stderr": stderr, "start_new_session": True})
+
+
+@contextmanager
+def _environment_without(names: Collection[str]) -> Iterator[None]:
+    """What `${env:NAME}` stands for is needed on the driver alone, and the environment of a JVM can
+    be read as long as it runs."""
+    hidden = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def _holds_secrets(section: Section) -> bool:
+    parts = [
+        part
+        for _, value in section
+        for part in (value.values() if isinstance(value, Mapping) else (value,))
+    ]
+    return any(
+        isinstance(part, Secret) or (isinstance(part, Section) and _holds_secrets(part))
+        for part in parts
+    )
+
+
+def _encrypts(conf: SparkConf) -> bool:
+    return any(str(conf.get(key, "false")).lower() == "true" for key in _ENCRYPTING)
+
+
+def _pack(scratch: Path) -> Path:
+    """A zip of this very package, as installed or as checked out."""
+    source = Path(heliograph.__file__).parent
+    archive = scratch / "heliograph.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for file in sorted(source.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                packed.write(file, Path(source.name) / file.relative_to(source))
+    return archive
+
+
+def _telling_line(exc: Exception) -> str:
+    """The line of a long Java story that says what is wrong."""
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    for sign in ("PYTHON_VERSION_MISMATCH", "Cannot run program", "ModuleNotFoundError"):
+        for line in lines:
+            if sign in line:
+                return line
+    return lines[0] if lines else type(exc).__name__

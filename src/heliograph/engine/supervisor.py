@@ -1,0 +1,363 @@
+"""The life of each slot: started, running, silent, replaced. Driver, on the link's thread only.
+
+Knows jobs and sessions by their seams, so that every sequence of events can be played in a test.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from heliograph.clock import monotonic_s
+from heliograph.engine.jobs import Job, JobEnded
+from heliograph.engine.link import Session
+from heliograph.engine.messages import Drain, Progress, Settled, Stop
+from heliograph.engine.roster import Order, Roster
+from heliograph.engine.task import Outcome, Settlement, whereabouts
+from heliograph.model import Lane, LaneId, LaneLoad, LaneProgress, SlotId
+
+_log: Final = logging.getLogger(__name__)
+TICK_S: Final = 0.1
+_SILENT_SHARE: Final = 0.5
+"""A slot unheard for this part of its lease is shown as silent."""
+_LEASE_MARGIN_SHARE: Final = 0.05
+"""Clocks of two machines may run apart by this much and the lease still holds."""
+_BACKOFF_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
+_HEALTHY_S: Final = 30.0
+_RATE_WINDOW_S: Final = 10.0
+
+
+class SlotState(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    SILENT = "silent"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotHealth:
+    slot: SlotId
+    state: SlotState
+    generation: int
+    replaced: int
+    """How often the slot was lost and started anew."""
+    attempt: str
+    """Spark's id of the task attempt; empty before the slot said hello."""
+    pid: int
+    lanes: int
+    silent_ms: int
+    detail: str
+    """Why it was last replaced, or ended."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Post:
+    """One slot and the job that fills it at the moment."""
+
+    slot: SlotId
+    generation: int
+    job: Job | None = None
+    session: Session | None = None
+    heard_s: float | None = None
+    """When this generation was last heard; None while it never was, and so holds nothing."""
+    hello_s: float = 0.0
+    machine: str = ""
+    pid: int = 0
+    attempt: str = ""
+    job_ended: bool = False
+    settlement: Settlement | None = None
+    replaced: int = 0
+    failures: int = 0
+    start_at_s: float = 0.0
+    leaving: bool = False
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class _Rate:
+    bytes_per_s: float = 0.0
+    bytes_per_record: float = 0.0
+    at_s: float = field(default_factory=monotonic_s)
+
+
+Submit = Callable[[SlotId, int, JobEnded], Job]
+"""Starts the job of a slot's generation; may call back from any thread."""
+
+
+class Crew:
+    """Implements `link.Listener`; `tick` is called about every `TICK_S`."""
+
+    def __init__(
+        self,
+        *,
+        lease_s: float,
+        submit: Submit,
+        post: Callable[[Callable[[], None]], None],
+        clock_s: Callable[[], float] = monotonic_s,
+    ) -> None:
+        self._lease_s, self._submit, self._post, self._clock_s = lease_s, submit, post, clock_s
+        self._machine = whereabouts()
+        self._posts: dict[SlotId, _Post] = {}
+        self._generations: dict[SlotId, int] = {}
+        self._progress: dict[LaneId, LaneProgress] = {}
+        self._rates: dict[LaneId, _Rate] = {}
+        self._closing = False
+        self.roster = Roster()
+
+    # What the owner asks.
+
+    def resize(self, count: int) -> None:
+        """Slots are numbered from 0; those past `count` settle and end."""
+        for number in range(count):
+            post = self._posts.get(SlotId(number))
+            if post is None or post.leaving:
+                self._posts.setdefault(SlotId(number), _Post(slot=SlotId(number), generation=0))
+                self._posts[SlotId(number)].leaving = False
+        for post in self._posts.values():
+            if post.slot >= count and not post.leaving:
+                post.leaving = True
+                self._dismiss(post)
+        self.tick()
+
+    def want(self, assignment: Mapping[SlotId, Iterable[Lane]]) -> None:
+        self.tell(self.roster.want(assignment))
+        for lane_id in [i for i in self._progress if not self.roster.is_wanted(i)]:
+            del self._progress[lane_id]
+            self._rates.pop(lane_id, None)
+
+    def tell(self, orders: list[Order]) -> None:
+        for slot, message in orders:
+            post = self._posts.get(slot)
+            if post is not None and post.session is not None:
+                post.session.send(message)
+
+    def drain(self) -> None:
+        """Nothing is replaced from here on."""
+        self._closing = True
+        for post in self._posts.values():
+            self._dismiss(post)
+
+    def stop(self) -> None:
+        self._closing = True
+        for post in self._posts.values():
+            if post.session is not None:
+                post.session.send(Stop())
+            elif post.job is not None and not post.job_ended:
+                post.job.cancel()
+
+    def cancel(self) -> None:
+        for post in self._posts.values():
+            if post.job is not None and not post.job_ended:
+                post.job.cancel()
+
+    @property
+    def all_ended(self) -> bool:
+        return all(post.job is None or post.job_ended for post in self._posts.values())
+
+    @property
+    def all_drained(self) -> bool:
+        return all(
+            post.heard_s is None
+            or (post.settlement is not None and post.settlement.outcome is Outcome.DRAINED)
+            for post in self._posts.values()
+        )
+
+    def progress(self) -> Mapping[LaneId, LaneProgress]:
+        return dict(self._progress)
+
+    def loads(self) -> Mapping[LaneId, LaneLoad]:
+        now_s = self._clock_s()
+        return {
+            lane_id: LaneLoad(
+                # A lane that stopped reports nothing, so its rate fades by time alone.
+                bytes_per_s=rate.bytes_per_s * max(0.0, 1 - (now_s - rate.at_s) / _RATE_WINDOW_S),
+                lag_bytes=rate.bytes_per_record * self._progress[lane_id].lag_records,
+            )
+            for lane_id, rate in self._rates.items()
+            if lane_id in self._progress
+        }
+
+    def health(self) -> tuple[SlotHealth, ...]:
+        now_s = self._clock_s()
+        holders = list(self.roster.holders().values())
+        return tuple(
+            SlotHealth(
+                slot=post.slot,
+                state=self._state(post, now_s),
+                generation=post.generation,
+                replaced=post.replaced,
+                attempt=post.attempt,
+                pid=post.pid,
+                lanes=holders.count(post.slot),
+                silent_ms=0 if post.heard_s is None else int((now_s - post.heard_s) * 1000),
+                detail=post.detail,
+            )
+            for post in sorted(self._posts.values(), key=lambda post: post.slot)
+        )
+
+    # What the link reports.
+
+    def hello(self, session: Session) -> None:
+        hello = session.hello
+        post = self._posts.get(hello.slot)
+        if post is None or hello.generation != post.generation or post.job_ended:
+            # A generation that was given up must not come back to life beside its replacement.
+            session.send(Stop())
+            session.close()
+            return
+        if post.session is not None:
+            post.session.close()
+        if post.heard_s is None:
+            post.hello_s = self._clock_s()
+        post.session, post.heard_s = session, self._clock_s()
+        post.machine, post.pid, post.attempt = hello.machine, hello.pid, hello.attempt
+        self.tell(self.roster.arrived(post.slot, hello.lanes))
+        if self._closing or post.leaving:
+            session.send(Drain())
+
+    def heard(self, session: Session, message: Progress | Settled) -> None:
+        post = self._posts.get(session.hello.slot)
+        if post is None or post.session is not session:
+            return
+        if isinstance(message, Settled):
+            self.tell(self.roster.settled(post.slot, message.ids))
+            return
+        for lane in message.lanes:
+            if self.roster.is_wanted(lane.lane):
+                self._measure(lane)
+                self._progress[lane.lane] = lane
+
+    def lost(self, session: Session) -> None:
+        post = self._posts.get(session.hello.slot)
+        if post is not None and post.session is session:
+            post.heard_s = session.heard_s
+            post.session = None
+            self.roster.silent(post.slot)
+
+    # What time and Spark bring.
+
+    def job_ended(
+        self, slot: SlotId, generation: int, settlement: Settlement | None, detail: str
+    ) -> None:
+        post = self._posts.get(slot)
+        if post is None or post.generation != generation:
+            return
+        post.job_ended, post.settlement = True, settlement
+        post.detail = detail or _describe(settlement)
+        for lane in () if settlement is None else settlement.lanes:
+            if self.roster.is_wanted(lane.lane):
+                self._progress[lane.lane] = lane
+        self.tick()
+
+    def tick(self) -> None:
+        now_s = self._clock_s()
+        for post in list(self._posts.values()):
+            if post.session is not None:
+                post.heard_s = post.session.heard_s
+            if post.job is None:
+                if now_s >= post.start_at_s and not self._closing and not post.leaving:
+                    self._start(post)
+            elif (why := self._why_over(post, now_s)) is not None:
+                self._replace(post, why, now_s)
+            elif post.leaving and post.heard_s is None:
+                post.job.cancel()
+
+    def _start(self, post: _Post) -> None:
+        post.generation = self._generations.get(post.slot, 0) + 1
+        self._generations[post.slot] = post.generation
+        slot, generation = post.slot, post.generation
+
+        def ended(settlement: Settlement | None, detail: str) -> None:
+            self._post(lambda: self.job_ended(slot, generation, settlement, detail))
+
+        post.job = self._submit(slot, generation, ended)
+
+    def _why_over(self, post: _Post, now_s: float) -> str | None:
+        """How it is known that this generation carries nothing any more; None while it is not."""
+        if post.heard_s is None:
+            return post.detail if post.job_ended else None
+        if post.settlement is not None and post.settlement.outcome is not Outcome.RETRIED:
+            return post.detail
+        if post.session is None and post.machine == self._machine and _is_gone(post.pid):
+            return f"its worker {post.pid} is gone"
+        unheard_s = now_s - post.heard_s
+        if unheard_s > self._lease_s * (1 + _LEASE_MARGIN_SHARE):
+            return f"not heard for {unheard_s:.1f} s"
+        return None
+
+    def _replace(self, post: _Post, why: str, now_s: float) -> None:
+        if post.session is not None:
+            post.session.close()
+            post.session = None
+        self.tell(self.roster.over(post.slot))
+        if not post.job_ended and post.job is not None:
+            post.job.cancel()
+        if post.leaving:
+            del self._posts[post.slot]
+            return
+        if self._closing:
+            return
+        healthy = post.heard_s is not None and now_s - post.hello_s > _HEALTHY_S
+        failures = 0 if healthy else post.failures + 1
+        backoff_s = _BACKOFF_S[min(max(0, failures - 1), len(_BACKOFF_S) - 1)]
+        _log.warning("slot %d lost (%s), starting another", post.slot, why)
+        self._posts[post.slot] = _Post(
+            slot=post.slot,
+            generation=post.generation,
+            replaced=post.replaced + 1,
+            failures=failures,
+            start_at_s=now_s + backoff_s,
+            detail=why,
+        )
+        if backoff_s == 0.0:
+            self._start(self._posts[post.slot])
+
+    def _dismiss(self, post: _Post) -> None:
+        if post.session is not None:
+            post.session.send(Drain())
+        elif post.job is not None and post.heard_s is None:
+            post.job.cancel()
+
+    def _state(self, post: _Post, now_s: float) -> SlotState:
+        if post.job_ended:
+            return SlotState.ENDED
+        if post.heard_s is None:
+            return SlotState.STARTING
+        unheard_s = now_s - post.heard_s
+        if post.session is None or unheard_s > self._lease_s * _SILENT_SHARE:
+            return SlotState.SILENT
+        return SlotState.RUNNING
+
+    def _measure(self, lane: LaneProgress) -> None:
+        before = self._progress.get(lane.lane)
+        rate = self._rates.setdefault(lane.lane, _Rate(at_s=self._clock_s()))
+        now_s = self._clock_s()
+        elapsed_s = now_s - rate.at_s
+        if before is None or lane.bytes < before.bytes or elapsed_s <= 0:
+            rate.at_s = now_s  # a slot that took the lane anew counts from zero
+            return
+        share = min(1.0, elapsed_s / _RATE_WINDOW_S)
+        latest = (lane.bytes - before.bytes) / elapsed_s
+        rate.bytes_per_s += share * (latest - rate.bytes_per_s)
+        rate.bytes_per_record = lane.bytes / lane.records if lane.records else 0.0
+        rate.at_s = now_s
+
+
+def _describe(settlement: Settlement | None) -> str:
+    if settlement is None:
+        return ""
+    return f"{settlement.outcome}: {settlement.detail}".removesuffix(": ")
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

@@ -1,0 +1,322 @@
+"""One slot: a Spark task that carries lanes until driver or lease ends it. Runs on executors.
+
+Imports nothing of the driver, and nothing of pyspark at module level.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
+
+from heliograph.clock import now_ms
+from heliograph.engine.link import LinkClient
+from heliograph.engine.messages import (
+    AddLanes,
+    Beat,
+    Down,
+    Drain,
+    Hello,
+    PauseLanes,
+    Progress,
+    RemoveLanes,
+    ResumeLanes,
+    Settled,
+    Stop,
+    Throttle,
+)
+from heliograph.errors import InvariantError
+from heliograph.model import ClusterAlias, FlowId, Lane, LaneId, LaneProgress, SlotId
+
+if TYPE_CHECKING:
+    from heliograph.config.schema import ClusterConfig
+    from heliograph.copy.flow import FetchLimits
+
+_log: Final = logging.getLogger(__name__)
+PROGRESS_INTERVAL_S: Final = 0.25
+_LANES_PER_REPORT: Final = 5_000
+
+Clusters = Mapping[ClusterAlias, "ClusterConfig"]
+
+
+class Carrier(Protocol):
+    """Carries lanes between clusters; used by one slot on one event loop."""
+
+    def add(self, lanes: Iterable[Lane]) -> None:
+        """Start carrying. Idempotent per lane; a changed spec restarts that lane."""
+        ...
+
+    async def remove(self, ids: Iterable[LaneId]) -> tuple[LaneProgress, ...]:
+        """Stop fetching, wait for what is in flight, settle; then the lanes are not touched."""
+        ...
+
+    def pause(self, ids: Iterable[LaneId]) -> None: ...
+
+    def resume(self, ids: Iterable[LaneId]) -> None: ...
+
+    def throttle(self, flow: FlowId, bytes_per_s: int | None) -> None: ...
+
+    def progress(self) -> tuple[LaneProgress, ...]: ...
+
+    async def drain(self) -> None:
+        """Stop fetching and let everything in flight settle."""
+        ...
+
+    async def close(self) -> None:
+        """End at once, in order; settles nothing. May be called after `drain`."""
+        ...
+
+    async def run(self) -> None:
+        """Run until `close`; raises only on our own bugs."""
+        ...
+
+
+CarrierFactory = Callable[[Clusters, int], Carrier]
+"""Takes the clusters and the most bytes in flight; importable, because it travels to executors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotOrder:
+    """All a slot gets with its job; lanes come over the link, so none of them can be stale."""
+
+    slot: SlotId
+    generation: int
+    host: str
+    port: int
+    token: bytes = field(repr=False)
+    lease_s: float
+    bytes_max: int
+    clusters: Clusters = field(repr=False)
+    carrier: CarrierFactory
+
+
+class Outcome(StrEnum):
+    DRAINED = "drained"
+    STOPPED = "stopped"
+    LEASE_OVER = "lease over"
+    FAILED = "failed"
+    RETRIED = "task lost"
+    """Spark lost the first attempt and started another, which declined."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What a slot's task returns in the end."""
+
+    slot: SlotId
+    generation: int
+    outcome: Outcome
+    detail: str = ""
+    lanes: tuple[LaneProgress, ...] = ()
+
+
+def carry_slot(order: SlotOrder, rows: Iterator[object]) -> Iterator[Settlement]:
+    """The Spark task. Ends only by order, by the end of its lease or by a bug, and says which."""
+    from pyspark import TaskContext
+
+    # An input that is not drained costs the worker its reuse, and the next slot half a second.
+    for _ in rows:
+        pass
+    context = TaskContext.get()
+    if context.attemptNumber() > 0:
+        # One job is one attempt: the driver learns that the first was lost and decides when the
+        # slot may be replaced. Carrying on could overlap with a first attempt Spark lost sight of.
+        yield Settlement(slot=order.slot, generation=order.generation, outcome=Outcome.RETRIED)
+        return
+    try:
+        settlement = asyncio.run(run_slot(order, attempt=str(context.taskAttemptId())))
+    except Exception as exc:  # noqa: BLE001 - our own bug; raising it would hide it behind Spark's retry
+        _log.exception("slot %d failed", order.slot)
+        settlement = _failed(order, f"{type(exc).__name__}: {exc}")
+    yield settlement
+
+
+async def run_slot(order: SlotOrder, *, attempt: str) -> Settlement:
+    """Carry what the driver says until it says otherwise or is silent for the whole lease."""
+    carrier = order.carrier(order.clusters, order.bytes_max)
+    # All that was imported stays for good; a full collection over it stops every lane for 34 ms.
+    gc.freeze()
+    slot = _Slot(order, carrier, attempt)
+    running = asyncio.create_task(carrier.run())
+    linked = asyncio.create_task(slot.client.run())
+    reporting = asyncio.create_task(slot.report())
+    tasks = (running, linked, reporting)
+    try:
+        await asyncio.wait((*tasks, slot.ended), return_when=asyncio.FIRST_COMPLETED)
+        outcome, detail = _judge(slot, running=running, linked=linked, reporting=reporting)
+        lanes = carrier.progress()
+    finally:
+        # The lanes are let go before anything else: past this line the driver may give them away.
+        await carrier.close()
+        for task in (*tasks, *slot.errands):
+            task.cancel()
+        await asyncio.gather(*tasks, *slot.errands, return_exceptions=True)
+    if detail:
+        _log.error("slot %d %s: %s", order.slot, outcome, detail)
+    return Settlement(
+        slot=order.slot,
+        generation=order.generation,
+        outcome=outcome,
+        detail=detail,
+        lanes=lanes,
+    )
+
+
+def _failed(order: SlotOrder, detail: str) -> Settlement:
+    return Settlement(
+        slot=order.slot, generation=order.generation, outcome=Outcome.FAILED, detail=detail
+    )
+
+
+def whereabouts() -> str:
+    """Equal for processes that see each other's pids: one can then tell whether another is gone."""
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot_id}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return f"{platform.node()}/{platform.system()}"
+
+
+def _judge(
+    slot: _Slot,
+    *,
+    running: asyncio.Task[None],
+    linked: asyncio.Task[None],
+    reporting: asyncio.Task[None],
+) -> tuple[Outcome, str]:
+    if slot.ended.done():
+        exc = slot.ended.exception()
+        if exc is None:
+            return slot.ended.result(), ""
+        return Outcome.FAILED, f"errand: {type(exc).__name__}: {exc}"
+    for task, name in ((running, "carrier"), (linked, "link"), (reporting, "report")):
+        if task.done() and (problem := task.exception()) is not None:
+            return Outcome.FAILED, f"{name}: {type(problem).__name__}: {problem}"
+    if linked.done():
+        return Outcome.LEASE_OVER, ""
+    return Outcome.FAILED, "the carrier ended by itself"
+
+
+class _Slot:
+    """Turns the driver's messages into calls on the carrier, and its progress into messages."""
+
+    def __init__(self, order: SlotOrder, carrier: Carrier, attempt: str) -> None:
+        self._order, self._carrier, self._attempt = order, carrier, attempt
+        self._carried: dict[LaneId, Lane] = {}
+        self._leaving: set[LaneId] = set()
+        self._reported: dict[LaneId, LaneProgress] = {}
+        self._reported_on = 0
+        self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.errands: set[asyncio.Task[None]] = set()
+        self.client = LinkClient(
+            host=order.host,
+            port=order.port,
+            token=order.token,
+            lease_s=order.lease_s,
+            hello=self._hello,
+            heard=self._heard,
+        )
+
+    async def report(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
+            self._report(self._carrier.progress())
+
+    def _report(self, lanes: tuple[LaneProgress, ...]) -> None:
+        if self._reported_on != self.client.connections:
+            # A report may have been lost with the connection it was sent on.
+            self._reported.clear()
+            self._reported_on = self.client.connections
+        changed = [lane for lane in lanes if self._reported.get(lane.lane) != lane]
+        for start in range(0, len(changed), _LANES_PER_REPORT):
+            part = tuple(changed[start : start + _LANES_PER_REPORT])
+            if self.client.send(Progress(slot=self._order.slot, at_ms=now_ms(), lanes=part)):
+                self._reported.update((lane.lane, lane) for lane in part)
+
+    def _hello(self) -> Hello:
+        return Hello(
+            slot=self._order.slot,
+            generation=self._order.generation,
+            attempt=self._attempt,
+            machine=whereabouts(),
+            pid=os.getpid(),
+            lanes=tuple(self._carried.values()),
+        )
+
+    def _heard(self, message: Down) -> None:
+        match message:
+            case AddLanes(lanes=lanes):
+                self._carried.update((lane.id, lane) for lane in lanes)
+                self._carrier.add(lanes)
+            case RemoveLanes(ids=ids):
+                leaving = set(ids) - self._leaving
+                self._leaving |= leaving
+                self._start(self._remove(leaving))
+            case PauseLanes(ids=ids):
+                self._mark(ids, paused=True)
+                self._carrier.pause(ids)
+            case ResumeLanes(ids=ids):
+                self._mark(ids, paused=False)
+                self._carrier.resume(ids)
+            case Throttle(flow=flow, bytes_per_s=bytes_per_s):
+                self._carrier.throttle(flow, bytes_per_s)
+            case Drain():
+                self._start(self._drain())
+            case Stop():
+                self._end(Outcome.STOPPED)
+            case Beat():
+                raise InvariantError("beats are the client's own business")
+            case _:
+                assert_never(message)
+
+    def _mark(self, ids: Iterable[LaneId], *, paused: bool) -> None:
+        for lane_id in ids:
+            if lane_id in self._carried:
+                self._carried[lane_id] = replace(self._carried[lane_id], paused=paused)
+
+    async def _remove(self, ids: set[LaneId]) -> None:
+        self._report(await self._carrier.remove(ids))
+        for lane_id in ids:
+            self._carried.pop(lane_id, None)
+            self._reported.pop(lane_id, None)
+        self._leaving -= ids
+        self.client.send(Settled(ids=tuple(ids)))
+
+    async def _drain(self) -> None:
+        await self._carrier.drain()
+        self._report(self._carrier.progress())
+        self.client.send(Settled(ids=tuple(self._carried)))
+        await self.client.flush()
+        self._end(Outcome.DRAINED)
+
+    def _end(self, outcome: Outcome) -> None:
+        if not self.ended.done():
+            self.ended.set_result(outcome)
+
+    def _start(self, errand: asyncio._CoroutineLike[None]) -> None:
+        task = asyncio.get_running_loop().create_task(errand)
+        self.errands.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, errand: asyncio.Task[None]) -> None:
+        self.errands.discard(errand)
+        if errand.cancelled() or self.ended.done():
+            return
+        if (exc := errand.exception()) is not None:
+            self.ended.set_exception(exc)
+
+
+def make_shuttle(
+    clusters: Clusters, bytes_max: int, limits: Mapping[FlowId, FetchLimits] | None = None
+) -> Carrier:
+    """The carrier that carries; imported on the executor only."""
+    from heliograph.copy.shuttle import Shuttle
+
+    return Shuttle(clusters, bytes_max=bytes_max, limits=limits)

@@ -1,0 +1,105 @@
+"""What the steps of a failback share. Driver only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.config.schema import FlowConfig
+from heliograph.errors import BrokerError
+from heliograph.failback.divergence import Choice, TopicParting, Treatment, from_facts, treatment
+from heliograph.failback.export import FOLDER_DEFAULT, unmirrored_topic
+from heliograph.failback.lane import Sides
+from heliograph.ledger.access import LedgerHand, opened_ledger
+from heliograph.ledger.entries import LEDGER_PARTITIONS, ledger_topic
+from heliograph.model import FlowId, Offsets, TopicName
+from heliograph.procedure.steps import Course, Logbook, Say, StepEvent
+
+FIND = "find"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailbackOrder:
+    flow: FlowId
+    """The flow that was failed over: its source is the old primary, its target the present one."""
+    choice: Choice = Choice.NONE
+    export_topic: TopicName | None = None
+    export_dir: Path = FOLDER_DEFAULT
+    may_delete: bool = False
+
+    @property
+    def choices(self) -> dict[str, str]:
+        return {
+            "how": self.choice.value,
+            "export topic": self.topic,
+            "export directory": str(self.export_dir.absolute()),
+        }
+
+    @property
+    def topic(self) -> TopicName:
+        """On the present primary, for records that only the old one has."""
+        return self.export_topic or unmirrored_topic(self.flow.source)
+
+
+@dataclass(slots=True)
+class Looked:
+    """What was found before the first step, so that nothing is looked for twice."""
+
+    partings: tuple[TopicParting, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    order: FailbackOrder
+    sides: Sides
+    logbook: Logbook
+    is_renaming: bool
+    say: Say
+    looked: Looked = field(default_factory=Looked)
+
+    @property
+    def back(self) -> FlowId:
+        return self.sides.back
+
+    @property
+    def back_flow(self) -> FlowConfig:
+        return self.sides.config.flow(self.back)
+
+    @property
+    def preserve(self) -> bool:
+        return self.back_flow.offsets is Offsets.PRESERVE
+
+    def tell(self, step: str, text: str) -> None:
+        """How a step comes along."""
+        self.say(StepEvent(step=step, what="goes on", text=text))
+
+    def treatments(
+        self, partings: tuple[TopicParting, ...]
+    ) -> Mapping[TopicName, Treatment | None]:
+        choice = self.order.choice
+        return {each.topic: treatment(each, choice, preserve=self.preserve) for each in partings}
+
+    async def partings(self, course: Course) -> tuple[TopicParting, ...]:
+        """As the step recorded them: by now the old primary may look different."""
+        marks = await self.logbook.marks(course, FIND)
+        return tuple(from_facts(name, marks[name]) for name in sorted(marks))
+
+    @asynccontextmanager
+    async def back_ledger(self) -> AsyncIterator[LedgerHand]:
+        """The ledger of the way back, on the old primary; made if there is none."""
+        name = ledger_topic(self.back.source)
+        admin = ClusterAdmin(self.sides.config.target_of(self.back))
+        admin.ensure_compacted_topic(
+            name,
+            partitions=LEDGER_PARTITIONS,
+            replication_factor=self.back_flow.replication_factor,
+        )
+        shown = admin.await_partitions({name: LEDGER_PARTITIONS})[name]
+        if isinstance(shown, BrokerError):
+            raise shown
+        async with opened_ledger(self.sides.config, self.back) as hand:
+            await hand.store.catch_up()
+            yield hand

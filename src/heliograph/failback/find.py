@@ -1,0 +1,171 @@
+"""Find per partition where the histories of two clusters part. Driver only.
+
+Source and target are those of the flow that was failed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
+from heliograph.broker.view import ConfigOrigin, TopicSetting, TopicView
+from heliograph.config.schema import FlowConfig
+from heliograph.errors import MirrorError, NotAuthorised
+from heliograph.failback.divergence import PartitionParting, TopicParting
+from heliograph.failback.export import TOPIC_PREFIX
+from heliograph.failback.lane import Sides, known, part
+from heliograph.ledger.locations import every, find_places, held_topics
+from heliograph.ledger.view import LedgerView
+from heliograph.model import TopicName, TopicPartition
+from heliograph.topics.naming import naming_policy
+from heliograph.topics.provisioning import is_topics_to_say
+from heliograph.topics.selection import select_topics
+
+_AT_ONCE_MAX: Final = 8
+_CLEANUP: Final = "cleanup.policy"
+
+Bounds = Mapping[TopicPartition, tuple[int, int]]
+"""First offset and end of each partition that is there."""
+
+
+def is_renaming(flow: FlowConfig, view: LedgerView) -> bool:
+    """Whether mirrored topics have other names than their originals, so that only the flow writes
+    them."""
+    policy = naming_policy(flow)
+    held = held_topics(view) or {TopicName("topic")}
+    return not any(policy.target_topic(topic) == topic for topic in held)
+
+
+async def find_partings(sides: Sides) -> tuple[TopicParting, ...]:
+    """Every topic that either side has, in order of name. Raises `MirrorError`."""
+    await sides.hand.store.catch_up()
+    admin = ClusterAdmin(sides.source_config)
+    names = _topics(sides, admin)
+    seen = admin.describe_topics(names)
+    settings = admin.topic_configs(seen)
+    compacted = _compacted(settings) | _compacted(
+        ClusterAdmin(sides.target_config).topic_configs(names)
+    )
+    await sides.source.refresh(names)
+    await sides.target.refresh(names)
+    source, target = await _bounds(sides.source, names), await _bounds(sides.target, names)
+    await _require_no_open_transactions(sides, source)
+    places = {
+        place.lane.source: place
+        for place in await find_places(sides.flow, sides.target, sides.hand.store, every())
+    }
+    turns = asyncio.Semaphore(_AT_ONCE_MAX)
+
+    async def found_at(at: TopicPartition) -> tuple[PartitionParting, bool]:
+        async with turns:
+            return await part(
+                sides,
+                at,
+                places.get(at),
+                source.get(at),
+                target.get(at),
+                is_compacted=at.topic in compacted,
+            )
+
+    found: list[TopicParting] = []
+    for name in names:
+        count = max(_partition_count(cluster, name) for cluster in (sides.source, sides.target))
+        parts = await asyncio.gather(
+            *(found_at(TopicPartition(topic=name, partition=number)) for number in range(count))
+        )
+        on_source, on_target = sides.source.topic(name), sides.target.topic(name)
+        configs = _own_settings(settings.get(name, {}))
+        found.append(
+            TopicParting(
+                topic=name,
+                source_topic_id=None if on_source is None else on_source.id,
+                target_topic_id=None if on_target is None else on_target.id,
+                partitions=tuple(partition for partition, _ in parts),
+                is_recreated=any(recreated for _, recreated in parts),
+                replication_factor=_replicas(seen.get(name), sides.flow),
+                configs=configs,
+                is_seedable="delete" in _cleanup(settings.get(name, {})),
+            )
+        )
+    return tuple(found)
+
+
+def _topics(sides: Sides, source: ClusterAdmin) -> list[TopicName]:
+    """Mirrored ones, and those that the flow or the way back would mirror."""
+    target = ClusterAdmin(sides.target_config)
+    policy = naming_policy(sides.flow)
+    wanted = {
+        topic for topic in held_topics(sides.hand.store.view) if policy.target_topic(topic) == topic
+    }
+    back = sides.config.flow(sides.back)
+    for flow, admin in ((sides.flow, source), (back, target)):
+        selected = select_topics(flow, admin.topic_names()).mirrored
+        wanted |= {topic for topic, renamed in selected if topic == renamed}
+    return sorted(topic for topic in wanted if not topic.startswith(TOPIC_PREFIX))
+
+
+async def _bounds(cluster: Cluster, names: Iterable[TopicName]) -> Bounds:
+    partitions = _partitions(cluster, names)
+    starts = await cluster.list_offsets(partitions, EARLIEST)
+    ends = await cluster.list_offsets(partitions, LATEST)
+    return {at: (known(starts[at]), known(ends[at])) for at in partitions}
+
+
+async def _require_no_open_transactions(sides: Sides, source: Bounds) -> None:
+    if not sides.flow.read_committed:
+        return
+    stable = await sides.source.list_offsets(source, LATEST, read_committed=True)
+    for at, (_, end) in source.items():
+        if known(stable[at]) < end:
+            raise MirrorError(
+                f"cluster {sides.source.alias}: a transaction is open on {at}, so nobody can say "
+                "yet which of its records count; the broker ends it when it times out "
+                "(transaction.timeout.ms), then do this again"
+            )
+
+
+def _partitions(cluster: Cluster, names: Iterable[TopicName]) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic=name, partition=number)
+        for name in names
+        for number in range(_partition_count(cluster, name))
+    ]
+
+
+def _partition_count(cluster: Cluster, name: TopicName) -> int:
+    topic = cluster.topic(name)
+    return 0 if topic is None else topic.partition_count
+
+
+def _own_settings(
+    settings: Mapping[str, TopicSetting] | NotAuthorised,
+) -> dict[str, str]:
+    """What somebody gave the topic itself; a new one gets the rest from its brokers."""
+    if isinstance(settings, NotAuthorised):
+        raise settings
+    return {
+        setting.name: setting.value
+        for setting in settings.values()
+        if setting.value is not None
+        and setting.origin is ConfigOrigin.TOPIC
+        and is_topics_to_say(setting)
+    }
+
+
+def _compacted(
+    settings: Mapping[TopicName, Mapping[str, TopicSetting] | NotAuthorised],
+) -> set[TopicName]:
+    return {name for name, found in settings.items() if "compact" in _cleanup(found)}
+
+
+def _cleanup(settings: Mapping[str, TopicSetting] | NotAuthorised) -> str:
+    setting = None if isinstance(settings, NotAuthorised) else settings.get(_CLEANUP)
+    return "delete" if setting is None or setting.value is None else setting.value
+
+
+def _replicas(topic: TopicView | None, flow: FlowConfig) -> int:
+    counts = [] if topic is None else [each.replica_count or 0 for each in topic.partitions]
+    return max(counts, default=0) or flow.replication_factor

@@ -1,0 +1,277 @@
+"""Leave a cluster: the flow is fenced, its groups go on at the target, exactly. Driver only.
+
+`Planned` loses nothing and needs the source; `unplanned` needs the target alone. Each step is
+recorded in the flow's ledger when it is done (see `steps`), so whoever runs the command again
+after a crash goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+
+from heliograph.broker.groups import GroupAdmin
+from heliograph.clock import now_ms
+from heliograph.config.schema import MirrorConfig
+from heliograph.errors import RecoveryRefused
+from heliograph.failover.context import Findings, Scene
+from heliograph.failover.planned import (
+    DRAIN,
+    STOP_PRODUCERS,
+    VERIFY,
+    drain_step,
+    stop_producers_step,
+    verify_step,
+)
+from heliograph.failover.shortfall import LaneLoss, find_losses
+from heliograph.failover.source_ends import SourceSeen, look_at_source, of_clients
+from heliograph.failover.steps import (
+    CHECK,
+    FENCE,
+    GROUPS,
+    SWITCH,
+    active_on_target,
+    check_step,
+    fence_step,
+    groups_step,
+    learn_groups,
+    moved_groups,
+    some_of,
+    switch_step,
+)
+from heliograph.groups.placement import GroupMove, Unplaced
+from heliograph.ledger.access import read_ledger
+from heliograph.ledger.fence import Fence, fence_of, lift
+from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.model import FlowId
+from heliograph.procedure.steps import Course, Logbook, Say, Step, follow, taken_up
+
+Mode = Literal["planned", "unplanned"]
+_LOOK_S_MAX: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverOrder:
+    flow: FlowId
+    mode: Mode
+    skip_active: bool = False
+    """Leave groups alone that have members on the target, instead of refusing everything."""
+
+    @property
+    def choices(self) -> dict[str, str]:
+        return {"mode": self.mode}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a failover would do now; nothing was changed to find out."""
+
+    order: FailoverOrder
+    steps: tuple[str, ...]
+    """Names, in order; those of an unfinished failover that are done are left out."""
+    unfinished: Course | None
+    """An earlier one that would be taken up."""
+    finished: Course | None
+    """An earlier one that is over; there is nothing left to do."""
+    fence: Fence | None
+    source_problem: str
+    """Why the source does not answer; empty where it does."""
+    moves: tuple[GroupMove, ...]
+    unplaced: tuple[Unplaced, ...]
+    active: tuple[str, ...]
+    losses: tuple[LaneLoss, ...]
+    driver: str
+    """Who carries the flow; empty where nobody does."""
+
+    @property
+    def refusal(self) -> str:
+        """Why it would be refused as it is asked for; empty where it would not."""
+        if self.finished is not None:
+            return ""
+        if self.order.mode == "planned" and self.source_problem:
+            return f"a planned failover needs the source: {self.source_problem}"
+        if self.active and not self.order.skip_active:
+            return f"groups in use on {self.order.flow.target}: {some_of(self.active)}"
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverReport:
+    order: FailoverOrder
+    course: Course
+    was_over: bool
+    """Whether it had been finished before, so that nothing was done now."""
+    losses: tuple[LaneLoss, ...]
+    moved: tuple[str, ...]
+    """Groups that go on at the target, of this and of earlier tries."""
+    skipped: tuple[str, ...]
+    """Groups left alone because they had members on the target."""
+    moves: tuple[GroupMove, ...]
+    """What this try committed."""
+    unplaced: tuple[Unplaced, ...]
+
+    @property
+    def lost_records_min(self) -> int:
+        return sum(loss.records_min for loss in self.losses)
+
+    @property
+    def is_loss_known(self) -> bool:
+        """Whether the source itself said where it ends; otherwise more may be lost."""
+        return all(loss.source_told for loss in self.losses)
+
+    @property
+    def seconds(self) -> float:
+        """From the first step's beginning to the last one's end."""
+        ended_ms = self.course.ended_ms or now_ms()
+        return (ended_ms - self.course.began_ms) / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandoned:
+    course: Course
+    moved: tuple[str, ...]
+    """Groups whose offsets on the target were set already; they stay as they are."""
+    fence_lifted: bool
+
+
+async def preview(config: MirrorConfig, order: FailoverOrder) -> Preview:
+    """Look at everything a failover looks at; raises `MirrorError` where it could not be done."""
+    async with _scene(config, order, lambda _: None) as scene:
+        course = await scene.logbook.read()
+        unfinished = course if course is not None and not course.is_over else None
+        fence = fence_of(scene.hand.store.view)
+        if unfinished is not None:
+            _require_same(unfinished, order)
+        known, placing = await learn_groups(scene)
+        places = of_clients(scene.flow, known.places.values())
+        seen = await _source_seen(scene, places)
+        holder = scene.hand.store.view.holder
+        done = {step.name for step in unfinished.done} if unfinished is not None else set()
+        is_led = holder is not None and holder.until_ms >= now_ms()
+        return Preview(
+            order=order,
+            steps=tuple(step.name for step in _steps(scene) if step.name not in done),
+            unfinished=unfinished,
+            finished=course if course is not None and course.is_over and fence else None,
+            fence=fence,
+            source_problem=seen.problem,
+            moves=placing.moves,
+            unplaced=placing.unplaced,
+            active=await active_on_target(scene, placing.moves),
+            losses=find_losses(places, seen),
+            driver=f"{holder.host} pid {holder.pid}" if holder is not None and is_led else "",
+        )
+
+
+async def fail_over(config: MirrorConfig, order: FailoverOrder, say: Say) -> FailoverReport:
+    """Do it, or what is left of it. Raises `MirrorError` where a step cannot be done; what was
+    done by then is recorded, and the next call goes on there."""
+    async with _scene(config, order, say) as scene:
+        course = await scene.logbook.read()
+        is_fenced = fence_of(scene.hand.store.view) is not None
+        if course is not None and course.is_over and is_fenced:
+            # Its fence is up: clients are on the target, and groups may have gone on there.
+            return await _reported(scene, course, was_over=True)
+        if is_fenced and course is None:
+            raise RecoveryRefused(
+                f"{order.flow} has a fence that no failover put up; `heliograph failback` lifts it"
+            )
+        course = await taken_up(scene.logbook, order.choices)
+        if course.facts(FENCE) and not is_fenced:
+            raise RecoveryRefused(
+                f"the fence of an unfinished failover of {order.flow} was lifted since: give that "
+                "failover up with --abandon, then begin another"
+            )
+        course = await follow(scene.logbook, course, _steps(scene), say)
+        return await _reported(scene, course, was_over=False)
+
+
+async def abandon(config: MirrorConfig, flow: FlowId) -> Abandoned:
+    """Give an unfinished failover up: the flow may run again. Groups are not moved back."""
+    async with _scene(config, FailoverOrder(flow=flow, mode="unplanned"), lambda _: None) as scene:
+        course = await scene.logbook.read()
+        if course is None or course.is_over:
+            done = "" if course is None else "; one that is finished is undone by `failback`"
+            raise RecoveryRefused(f"{flow} has no unfinished failover to give up{done}")
+        moved = await moved_groups(scene, course)
+        is_fenced = fence_of(scene.hand.store.view) is not None
+        # The fence last: a crash in between leaves a flow that stands still, and a sentence why.
+        await scene.logbook.forget()
+        if is_fenced:
+            await scene.hand.store.write_or_refuse([lift()])
+        return Abandoned(course=course, moved=tuple(sorted(moved)), fence_lifted=is_fenced)
+
+
+@asynccontextmanager
+async def _scene(config: MirrorConfig, order: FailoverOrder, say: Say) -> AsyncIterator[Scene]:
+    async with read_ledger(config, order.flow) as hand:
+        yield Scene(
+            config=config,
+            flow=config.flow(order.flow),
+            is_planned=order.mode == "planned",
+            skip_active=order.skip_active,
+            hand=hand,
+            logbook=Logbook(hand.store, "failover"),
+            groups=GroupAdmin(config.target_of(order.flow)),
+            say=say,
+            findings=Findings(),
+        )
+
+
+def _steps(scene: Scene) -> Sequence[Step]:
+    steps = {
+        CHECK: check_step,
+        STOP_PRODUCERS: stop_producers_step,
+        DRAIN: drain_step,
+        VERIFY: verify_step,
+        FENCE: fence_step,
+        GROUPS: groups_step,
+        SWITCH: switch_step,
+    }
+    only_planned = (STOP_PRODUCERS, DRAIN, VERIFY)
+    return [
+        Step(name=name, run=partial(run, scene))
+        for name, run in steps.items()
+        if scene.is_planned or name not in only_planned
+    ]
+
+
+def _require_same(course: Course, order: FailoverOrder) -> None:
+    if dict(course.choices) != order.choices:
+        raise RecoveryRefused(
+            f"an unfinished {course.choices.get('mode', '')} failover of {order.flow} is there: "
+            "take it up with the same choices, or give it up with --abandon"
+        )
+
+
+async def _reported(scene: Scene, course: Course, *, was_over: bool) -> FailoverReport:
+    """The flow stands still, so what it left behind can be counted at any later time too."""
+    found = await find_places(scene.flow, scene.hand.target, scene.hand.store, every())
+    places = of_clients(scene.flow, found)
+    seen = await _source_seen(scene, places)
+    facts: Mapping[str, object] = course.facts(GROUPS)
+    skipped = facts.get("skipped", ())
+    return FailoverReport(
+        order=FailoverOrder(flow=scene.flow.id, mode=_mode(course)),
+        course=course,
+        was_over=was_over,
+        losses=find_losses(places, seen),
+        moved=tuple(sorted(await moved_groups(scene, course))),
+        skipped=tuple(str(group) for group in skipped) if isinstance(skipped, list) else (),
+        moves=tuple(scene.findings.moves),
+        unplaced=tuple(scene.findings.unplaced),
+    )
+
+
+async def _source_seen(scene: Scene, places: Sequence[LanePlace]) -> SourceSeen:
+    """A source that did not answer a moment ago is not waited for again."""
+    if scene.findings.source_problem:
+        return SourceSeen(at_ms=now_ms(), problem=scene.findings.source_problem)
+    return await look_at_source(scene.config, scene.flow, places, wait_s=_LOOK_S_MAX)
+
+
+def _mode(course: Course) -> Mode:
+    return "planned" if course.choices.get("mode") == "planned" else "unplanned"

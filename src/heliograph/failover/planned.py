@@ -1,0 +1,235 @@
+"""The steps only a planned failover has: producers stop, lanes drain, the tail is audited.
+
+Driver only. Until the fence is up nothing has been changed, so each of these may fail, be waited
+out or be given up without a trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from heliograph.audit.compare import compare_unit
+from heliograph.audit.findings import FindingKind, UnitResult
+from heliograph.audit.plan import tail_units
+from heliograph.audit.units import AuditUnit
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
+from heliograph.clock import monotonic_s, now_ms
+from heliograph.errors import RecoveryRefused
+from heliograph.failover.context import Scene
+from heliograph.failover.source_ends import (
+    high_watermarks,
+    look_at_source,
+    of_clients,
+    source_cluster,
+)
+from heliograph.failover.steps import counted, hooks_of, some_of
+from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.model import TopicName, TopicPartition
+from heliograph.procedure.hooks import hooks_told
+from heliograph.procedure.steps import Course, Outcome
+from heliograph.topics.naming import is_heartbeats, naming_policy
+from heliograph.topics.selection import select_topics
+
+STOP_PRODUCERS: Final = "stop producers"
+DRAIN: Final = "drain"
+VERIFY: Final = "verify"
+
+STILL_S: Final = 2.0
+"""Ends that did not move for so long do not move."""
+STOP_S_MAX: Final = 30.0
+"""How long producers get to stop."""
+STUCK_S_MAX: Final = 60.0
+"""A lag that did not shrink for so long is not going to."""
+TAIL_RECORDS: Final = 1_000
+"""Of each lane; everything before was there when the last audit looked."""
+_LOOK_S: Final = 0.5
+_SOURCE_S_MAX: Final = 10.0
+_UNITS_AT_ONCE: Final = 8
+
+
+async def stop_producers_step(scene: Scene, course: Course) -> Outcome:
+    """The operator's hook stops producers, or the operator has; either way the ends must rest."""
+    hook = await _before_hook(scene, course)
+    partitions = await _partitions(scene)
+    async with source_cluster(scene.config, scene.flow) as source:
+        watch = _EndsWatch(await _ends(source, partitions))
+        deadline_s = monotonic_s() + STOP_S_MAX
+        while not watch.is_still:
+            if monotonic_s() > deadline_s:
+                raise RecoveryRefused(watch.sentence(scene.flow.id.source))
+            await asyncio.sleep(_LOOK_S)
+            watch.see(await _ends(source, partitions))
+    told = f"{counted(len(partitions), 'partition')} of {scene.flow.id.source} stand still"
+    return Outcome(told=f"{hook}; {told}" if hook else told, facts={"partitions": len(partitions)})
+
+
+async def drain_step(scene: Scene, course: Course) -> Outcome:
+    """Until nothing waits on the source that the flow would mirror."""
+    least, since_s = None, monotonic_s()
+    while True:
+        waiting = await _waiting(scene)
+        if waiting.records == 0:
+            return Outcome(told=f"{counted(waiting.lanes, 'lane')} with lag 0")
+        if least is None or waiting.records < least:
+            least, since_s = waiting.records, monotonic_s()
+            scene.tell(DRAIN, f"{waiting.records:,} records wait")
+        holder = scene.hand.store.view.holder
+        if holder is None or holder.until_ms < now_ms():
+            raise RecoveryRefused(
+                f"{waiting.records:,} records wait in {some_of(waiting.topics)} and no driver "
+                f"carries {scene.flow.id}: start `heliograph run`, then do this again"
+            )
+        if monotonic_s() - since_s > STUCK_S_MAX:
+            raise RecoveryRefused(
+                f"{waiting.records:,} records wait in {some_of(waiting.topics)} and have not "
+                f"become fewer for {STUCK_S_MAX:.0f} s: `heliograph status` shows why"
+            )
+        await asyncio.sleep(_LOOK_S)
+
+
+async def verify_step(scene: Scene, course: Course) -> Outcome:
+    """The last records of every lane are equal on both sides, by content."""
+    places = await find_places(scene.flow, scene.hand.target, scene.hand.store, every())
+    units = tail_units(
+        of_clients(scene.flow, places), TAIL_RECORDS, read_committed=scene.flow.read_committed
+    )
+    turns = asyncio.Semaphore(_UNITS_AT_ONCE)
+    async with source_cluster(scene.config, scene.flow) as source:
+
+        async def compared(unit: AuditUnit) -> UnitResult:
+            async with turns:
+                return await compare_unit(source, scene.hand.target, unit)
+
+        results = await asyncio.gather(*map(compared, units))
+    wrong = [
+        f"{result.lane.source}: {finding.records:,} {finding.kind.value}"
+        for result in results
+        for finding in result.findings
+        # What others wrote to the target is theirs, and no reason to stay.
+        if finding.kind is not FindingKind.FOREIGN
+    ]
+    if wrong:
+        raise RecoveryRefused(
+            f"the tail differs, so nothing was failed over: {some_of(wrong)}; `heliograph audit` "
+            "names every range"
+        )
+    records = sum(result.records for result in results)
+    return Outcome(
+        told=f"the last {counted(records, 'record')} of {counted(len(units), 'lane')} are equal",
+        facts={"records": records},
+    )
+
+
+async def _before_hook(scene: Scene, course: Course) -> str:
+    outcomes = await hooks_of(scene, course, "before failover")
+    if any(hook.is_in_the_way for hook in outcomes):
+        raise RecoveryRefused(f"{hooks_told(outcomes)}; nothing was changed")
+    return hooks_told(outcomes)
+
+
+async def _partitions(scene: Scene) -> frozenset[TopicPartition]:
+    """Every partition of the source that the flow mirrors or is about to, but heartbeats."""
+    admin = ClusterAdmin(scene.config.source_of(scene.flow.id), timeout_s=_SOURCE_S_MAX)
+    view = await asyncio.to_thread(admin.describe)
+    policy = naming_policy(scene.flow)
+    return frozenset(
+        TopicPartition(topic=topic, partition=partition.partition)
+        for topic, _ in select_topics(scene.flow, view.topics).mirrored
+        if not is_heartbeats(policy, topic)
+        for partition in view.topics[topic].partitions
+    )
+
+
+async def _ends(
+    source: Cluster, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """High watermark and last stable offset; they differ while a transaction is open."""
+    ends = await high_watermarks(source, partitions)
+    stable = await source.list_offsets(partitions, LATEST, read_committed=True)
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for at, end in ends.items():
+        last = stable.get(at)
+        found[at] = (end, last if isinstance(last, int) else -1)
+    return found
+
+
+class _EndsWatch:
+    """Since when the ends of the source stand still, and which do not."""
+
+    def __init__(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        self._ends = dict(ends)
+        self._since_s = monotonic_s()
+        self._moved: frozenset[TopicName] = frozenset()
+
+    def see(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        moved = _topics(at for at, end in ends.items() if self._ends.get(at) != end)
+        if moved:
+            self._since_s, self._moved = monotonic_s(), moved
+        self._ends = dict(ends)
+
+    @property
+    def is_still(self) -> bool:
+        return monotonic_s() - self._since_s >= STILL_S and not self._open()
+
+    def sentence(self, source: str) -> str:
+        open_in = self._open()
+        if open_in:
+            return (
+                f"a transaction is open in {some_of(sorted(open_in))} on {source}: end or abort "
+                "it, then do this again"
+            )
+        return (
+            f"producers still write to {source} after {STOP_S_MAX:.0f} s: "
+            f"{some_of(sorted(self._moved))}; stop them, then do this again"
+        )
+
+    def _open(self) -> frozenset[TopicName]:
+        return _topics(at for at, (end, stable) in self._ends.items() if stable != end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    records: int
+    topics: tuple[str, ...]
+    lanes: int
+
+
+async def _waiting(scene: Scene) -> _Waiting:
+    flow = scene.flow
+    places = of_clients(flow, await find_places(flow, scene.hand.target, scene.hand.store, every()))
+    seen = await look_at_source(scene.config, flow, places, wait_s=_SOURCE_S_MAX)
+    if seen.problem:
+        raise RecoveryRefused(
+            f"{seen.problem}; a source that is gone for good needs --abandon, then a failover "
+            "without --planned"
+        )
+    lag: dict[TopicPartition, int] = await _unborn(scene, places)
+    for place in places:
+        at = place.lane.source
+        first = seen.waiting.get(at)
+        lag[at] = 0 if first is None else max(0, seen.ends[at] - first.offset)
+    topics = sorted(_topics(at for at, records in lag.items() if records))
+    return _Waiting(records=sum(lag.values()), topics=tuple(topics), lanes=len(places))
+
+
+async def _unborn(scene: Scene, places: Iterable[LanePlace]) -> dict[TopicPartition, int]:
+    """Records in partitions that the flow mirrors and that have no lane yet."""
+    missing = await _partitions(scene) - {place.lane.source for place in places}
+    if not missing:
+        return {}
+    async with source_cluster(scene.config, scene.flow) as source:
+        ends = await high_watermarks(source, missing)
+        starts = await source.list_offsets(missing, EARLIEST)
+    return {
+        at: max(0, end - start)
+        for at, end in ends.items()
+        if isinstance(start := starts.get(at), int)
+    }
+
+
+def _topics(partitions: Iterable[TopicPartition]) -> frozenset[TopicName]:
+    return frozenset(partition.topic for partition in partitions)

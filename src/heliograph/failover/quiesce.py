@@ -1,0 +1,127 @@
+"""Bring a flow to rest: its fence is put up, its driver lets go, its lanes stop. Driver only.
+
+A driver that lives sees the fence within a second, settles what is on its way and lets its lease
+go. One that is dead is waited for until its lease is over, as any other driver would. Then two
+looks at the lanes must be the same: a driver without a lease shows only there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from heliograph.clock import monotonic_s, now_ms
+from heliograph.config.schema import FlowConfig
+from heliograph.errors import RecoveryRefused
+from heliograph.ledger.access import LedgerHand
+from heliograph.ledger.entries import LeaseEntry
+from heliograph.ledger.fence import Fence, fence_of, put_up
+from heliograph.ledger.lease import is_gone
+from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.model import FlowId, TopicPartition
+
+LET_GO_S_MAX: Final = 60.0
+"""A driver that lives and keeps its lease for so long is not going to let go."""
+STILL_S_MAX: Final = 20.0
+_LOOK_S: Final = 0.1
+_STILL_S: Final = 0.3
+
+Tell = Callable[[str], None]
+
+
+async def put_up_fence(hand: LedgerHand, flow: FlowId, mode: str) -> Fence:
+    """The flow's fence; one that is there already stays as it is."""
+    await hand.store.catch_up()
+    fence = fence_of(hand.store.view)
+    if fence is None:
+        at_ms = now_ms()
+        at = datetime.fromtimestamp(at_ms / 1000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        fence = Fence(
+            at_ms=at_ms,
+            why=f"failed over to {flow.target} at {at} ({mode}); `heliograph failback` brings it "
+            "back",
+        )
+        await hand.store.write_or_refuse([put_up(fence)])
+    return fence
+
+
+async def await_unled(hand: LedgerHand, flow: FlowId, tell: Tell) -> str:
+    """Until no driver leads the flow; what became of the one that did, as a sentence."""
+    watch, told, began_s = _HolderWatch(), "", monotonic_s()
+    last: LeaseEntry | None = None
+    while True:
+        await hand.store.catch_up()
+        holder = hand.store.view.holder
+        if holder is None:
+            return "no driver led it" if last is None else f"{_name(last)} let go"
+        if is_gone(holder, socket.gethostname()):
+            return f"{_name(holder)} is gone"
+        if watch.is_over(holder):
+            return f"the lease of {_name(holder)} is over"
+        if monotonic_s() - began_s > LET_GO_S_MAX:
+            raise RecoveryRefused(
+                f"{flow} is still carried by {_name(holder)} after {LET_GO_S_MAX:.0f} s: stop "
+                "that driver, then do this again"
+            )
+        if told != holder.author:
+            told, last = holder.author, holder
+            tell(
+                f"waiting for {_name(holder)} to let go "
+                f"(given up for dead in {watch.left_s(holder):.0f} s)"
+            )
+        await asyncio.sleep(_LOOK_S)
+
+
+async def await_still(
+    hand: LedgerHand, flow: FlowConfig, tell: Tell
+) -> Mapping[TopicPartition, LanePlace]:
+    """Until two looks at the lanes are the same; where they are, by source partition."""
+    began_s, is_told = monotonic_s(), False
+    before = await find_places(flow, hand.target, hand.store, every())
+    while True:
+        await asyncio.sleep(_STILL_S)
+        now = await find_places(flow, hand.target, hand.store, every())
+        moving = _moving(before, now)
+        if not moving:
+            return {place.lane.source: place for place in now}
+        if monotonic_s() - began_s > STILL_S_MAX:
+            some = ", ".join(str(lane) for lane in moving[:3])
+            raise RecoveryRefused(
+                f"{flow.id}: {len(moving)} lanes still move though nobody holds the lease, such as "
+                f"{some}: stop the driver that runs with --no-lease, then do this again"
+            )
+        if not is_told:
+            is_told = True
+            tell(f"{len(moving)} lanes still settle")
+        before = now
+
+
+class _HolderWatch:
+    """Whether a driver renewed its lease within it, whatever its clock says."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[LeaseEntry, float] | None = None
+
+    def is_over(self, holder: LeaseEntry) -> bool:
+        return self.left_s(holder) <= 0
+
+    def left_s(self, holder: LeaseEntry) -> float:
+        if self._seen is None or self._seen[0].author != holder.author:
+            # Seen for the first time: only its own words say how long ago it renewed.
+            age_s = max(0.0, (now_ms() - holder.at_ms) / 1000)
+            self._seen = (holder, monotonic_s() - age_s)
+        elif self._seen[0].at_ms != holder.at_ms:
+            self._seen = (holder, monotonic_s())
+        return self._seen[1] + holder.lease_ms / 1000 - monotonic_s()
+
+
+def _moving(before: Sequence[LanePlace], now: Sequence[LanePlace]) -> list[TopicPartition]:
+    was = {place.lane: place.position for place in before}
+    return [place.lane.source for place in now if was.get(place.lane) != place.position]
+
+
+def _name(holder: LeaseEntry) -> str:
+    return f"the driver on {holder.host} (pid {holder.pid})"

@@ -1,0 +1,106 @@
+"""What the source says of its own ends, if it says anything. Driver only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from heliograph.broker.cluster import LATEST, Cluster
+from heliograph.clock import now_ms
+from heliograph.config.clients import aiokafka_settings
+from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.errors import BrokerError, BrokerUnreachable
+from heliograph.inspect.lag import FirstWaiting, first_waiting
+from heliograph.ledger.locations import LanePlace
+from heliograph.model import TopicPartition
+from heliograph.topics.naming import is_heartbeats, naming_policy
+
+_LOOKS_AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSeen:
+    at_ms: int
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """First offset that the flow may not read; partitions the source does not tell are missing."""
+    waiting: Mapping[TopicPartition, FirstWaiting] = field(default_factory=dict)
+    """The first record behind a lane's place, where the log goes further than that."""
+    problem: str = ""
+    """Why the source does not answer; then nothing else is known."""
+
+
+async def look_at_source(
+    config: MirrorConfig, flow: FlowConfig, places: Collection[LanePlace], *, wait_s: float
+) -> SourceSeen:
+    """Ends, and what waits there for each lane; bounded by `wait_s`, and never raises for it."""
+    async with source_cluster(config, flow) as source:
+        try:
+            async with asyncio.timeout(wait_s):
+                return await _look(source, flow, places)
+        except TimeoutError:
+            problem = f"cluster {source.alias}: no answer in {wait_s:g} s"
+        except BrokerError as exc:
+            problem = str(exc)
+        return SourceSeen(at_ms=now_ms(), problem=problem)
+
+
+@asynccontextmanager
+async def source_cluster(config: MirrorConfig, flow: FlowConfig) -> AsyncIterator[Cluster]:
+    """As whoever mirrors the flow reaches it."""
+    settings = config.source_of(flow.id)
+    source = Cluster(
+        settings.alias,
+        settings.bootstrap_servers,
+        aiokafka_settings(settings, "consumer"),
+        needs="READ",
+    )
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def of_clients(flow: FlowConfig, places: Iterable[LanePlace]) -> list[LanePlace]:
+    """Without heartbeats: this mirror writes those itself, so they never come to rest."""
+    policy = naming_policy(flow)
+    return [place for place in places if not is_heartbeats(policy, place.lane.source.topic)]
+
+
+async def high_watermarks(
+    source: Cluster, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where the logs end, open transactions included; raises `BrokerError` where one is unknown."""
+    await source.refresh({partition.topic for partition in partitions})
+    found = await source.list_offsets(partitions, LATEST)
+    for answer in found.values():
+        if isinstance(answer, BrokerError):
+            raise BrokerUnreachable(str(answer)) from answer
+    return {at: end for at, end in found.items() if isinstance(end, int)}
+
+
+async def _look(source: Cluster, flow: FlowConfig, places: Collection[LanePlace]) -> SourceSeen:
+    partitions = [place.lane.source for place in places]
+    await source.refresh({partition.topic for partition in partitions})
+    answers = await source.list_offsets(partitions, LATEST, read_committed=flow.read_committed)
+    at_ms = now_ms()
+    ends = {at: end for at, end in answers.items() if isinstance(end, int)}
+    turns = asyncio.Semaphore(_LOOKS_AT_ONCE)
+
+    async def first(place: LanePlace) -> tuple[TopicPartition, FirstWaiting]:
+        partition = place.lane.source
+        async with turns:
+            return partition, await first_waiting(
+                source,
+                partition,
+                place.source_next_offset,
+                ends[partition],
+                read_committed=flow.read_committed,
+            )
+
+    behind = [p for p in places if ends.get(p.lane.source, -1) > p.source_next_offset]
+    return SourceSeen(
+        at_ms=at_ms, ends=ends, waiting=dict(await asyncio.gather(*map(first, behind)))
+    )

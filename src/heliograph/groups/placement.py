@@ -1,0 +1,401 @@
+"""Where consumer groups go on at the target, and what that costs them. Pure; runs anywhere.
+
+Every strategy answers with an offset of the target. Beside it stands the exact one, which the map
+gives, and the difference in mirrored records: what the group would read again, what it would never
+read. Records are counted by position, so others' records and markers between them do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Literal, Protocol, assert_never
+
+from heliograph.broker.group_view import GroupOffset
+from heliograph.groups.checkpoint_plan import CheckpointKey
+from heliograph.ledger.entries import StartEntry
+from heliograph.ledger.translate import Clamped, LaneEnd, to_target
+from heliograph.ledger.view import LaneRecord
+from heliograph.model import TopicPartition
+from heliograph.wire.mirror_records import Checkpoint
+
+Origin = Literal["source", "checkpoint", "target"]
+_NO_OFFSETS: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
+
+
+class Strategy(StrEnum):
+    """What a group's new place is taken from."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIME = "time"
+    MAP = "map"
+    CHECKPOINT = "checkpoint"
+    COPY = "copy"
+
+    @property
+    def needs_no_position(self) -> bool:
+        """Whether the target alone has the answer, for every partition of a topic."""
+        return self in (Strategy.EARLIEST, Strategy.LATEST, Strategy.TIME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePosition:
+    """Where a group stood on one source partition, and who says so."""
+
+    offset: int
+    as_of_ms: int | None
+    """When that was true; None where nobody noted it."""
+    origin: Origin
+    """`target`: only the target's own commit is known, and this is that place on the source."""
+    metadata: str = ""
+
+
+class PlacedLane(Protocol):
+    """How far a lane has come; `ledger.locations.LanePlace` is one."""
+
+    @property
+    def target(self) -> TopicPartition: ...
+    @property
+    def record(self) -> LaneRecord: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def exact(self) -> bool: ...
+    @property
+    def end(self) -> LaneEnd: ...
+
+
+class Known(Protocol):
+    """What must be known of a flow to place its groups; `groups.snapshot` finds it out."""
+
+    @property
+    def places(self) -> Mapping[TopicPartition, PlacedLane]: ...
+    @property
+    def groups(self) -> Mapping[str, Mapping[TopicPartition, SourcePosition]]: ...
+    @property
+    def checkpoints(self) -> Mapping[CheckpointKey, Checkpoint]: ...
+    @property
+    def committed(self) -> Mapping[str, Mapping[TopicPartition, GroupOffset]]: ...
+    @property
+    def target_starts(self) -> Mapping[TopicPartition, int]: ...
+    @property
+    def target_ends(self) -> Mapping[TopicPartition, int]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMove:
+    """One group on one partition of the target; offsets are the next ones to be read."""
+
+    group: str
+    source: TopicPartition
+    target: TopicPartition
+    source_offset: int | None
+    """Where the group stood on the source, if that is known."""
+    target_offset: int
+    """What would be committed."""
+    exact_offset: int | None
+    """By the map; None where the map has no answer."""
+    clamped: Clamped | None
+    """How the exact offset is the nearest one only; see `ledger.translate`."""
+    lag_records: int
+    """Offsets of the target from here to its end."""
+    repeated_records: int | None
+    """Mirrored records read again compared with the exact offset; None where that is unknown."""
+    skipped_records: int | None
+    foreign_offsets: int = 0
+    """Offsets between here and the exact one that this flow did not write."""
+    as_of_ms: int | None = None
+    origin: Origin | None = None
+    """Who says where the group stood; None where nobody does."""
+    committed_offset: int | None = None
+    """Where the target's own group stands, if it does."""
+    metadata: str = ""
+    note: str = ""
+
+    @property
+    def is_needed(self) -> bool:
+        return self.committed_offset != self.target_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unplaced:
+    """One group on one partition that has no answer; nothing is committed there."""
+
+    group: str
+    source: TopicPartition
+    target: TopicPartition | None
+    source_offset: int | None
+    as_of_ms: int | None
+    origin: Origin | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Placing:
+    """Every group and partition, in order: either there is a place or a reason."""
+
+    strategy: Strategy
+    moves: tuple[GroupMove, ...]
+    unplaced: tuple[Unplaced, ...] = ()
+
+
+def place_groups(
+    known: Known,
+    strategy: Strategy,
+    *,
+    time_offsets: Mapping[TopicPartition, int] = _NO_OFFSETS,
+) -> Placing:
+    """`time_offsets` are the first offsets of the target not older than the time; -1 for none."""
+    moves: list[GroupMove] = []
+    unplaced: list[Unplaced] = []
+    for group in sorted(known.groups):
+        for source in _partitions(known, group, strategy):
+            row = _Row(known, group, source)
+            answer = row.place(strategy, time_offsets)
+            if isinstance(answer, GroupMove):
+                moves.append(answer)
+            else:
+                unplaced.append(answer)
+    return Placing(strategy=strategy, moves=tuple(moves), unplaced=tuple(unplaced))
+
+
+def _partitions(known: Known, group: str, strategy: Strategy) -> list[TopicPartition]:
+    """Where the group stood; all of those topics where the target alone has the answer.
+
+    A partition left out there would go on by `auto.offset.reset`, which may skip what was asked
+    for. The other strategies leave it out as the group itself did.
+    """
+    stood = known.groups[group].keys()
+    if not strategy.needs_no_position:
+        return sorted(stood)
+    topics = {source.topic for source in stood}
+    return sorted({*stood, *(source for source in known.places if source.topic in topics)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exact:
+    offset: int
+    position: int
+    clamped: Clamped | None = None
+    note: str = ""
+
+
+class _NoPlace(Exception):
+    """Ends the search for a place of one row; never leaves this module."""
+
+
+class _Row:
+    """One group on one source partition, while its place is looked for."""
+
+    def __init__(self, known: Known, group: str, source: TopicPartition) -> None:
+        self._known, self._group, self._source = known, group, source
+        self._at = known.groups[group].get(source)
+        self._lane = known.places.get(source)
+
+    def place(
+        self, strategy: Strategy, time_offsets: Mapping[TopicPartition, int]
+    ) -> GroupMove | Unplaced:
+        try:
+            return self._move(strategy, time_offsets)
+        except _NoPlace as no:
+            at = self._at
+            return Unplaced(
+                group=self._group,
+                source=self._source,
+                target=None if self._lane is None else self._lane.target,
+                source_offset=None if at is None or at.origin == "target" else at.offset,
+                as_of_ms=None if at is None else at.as_of_ms,
+                origin=None if at is None else at.origin,
+                why=str(no),
+            )
+
+    def _move(self, strategy: Strategy, time_offsets: Mapping[TopicPartition, int]) -> GroupMove:
+        lane, at = self._lane, self._at
+        if lane is None:
+            raise _NoPlace("nothing of it is mirrored yet")
+        start = self._known.target_starts.get(lane.target)
+        end = self._known.target_ends.get(lane.target)
+        if start is None or end is None:
+            raise _NoPlace(f"the target does not tell where {lane.target} starts and ends")
+        exact = self._exact(lane)
+        offset, why = self._wanted(strategy, lane, exact, (start, end), time_offsets)
+        notes = [why]
+        if isinstance(exact, _Exact) and strategy is Strategy.MAP:
+            notes.append(exact.note)
+        if offset < start:
+            notes.append(f"{start - offset:,} offsets from {offset} on have expired on the target")
+        if offset > end:
+            notes.append(f"the target ends at {end}, before {offset}")
+        offset = min(max(offset, start), end)
+        repeated, skipped, foreign = _compared(lane, exact, offset)
+        committed = self._known.committed.get(self._group, {}).get(lane.target)
+        return GroupMove(
+            group=self._group,
+            source=self._source,
+            target=lane.target,
+            source_offset=None if at is None or at.origin == "target" else at.offset,
+            target_offset=offset,
+            exact_offset=exact.offset if isinstance(exact, _Exact) else None,
+            clamped=exact.clamped if isinstance(exact, _Exact) else None,
+            lag_records=end - offset,
+            repeated_records=repeated,
+            skipped_records=skipped,
+            foreign_offsets=foreign,
+            as_of_ms=None if at is None else at.as_of_ms,
+            origin=None if at is None else at.origin,
+            committed_offset=None if committed is None else committed.offset,
+            metadata="" if at is None else at.metadata,
+            note="; ".join(filter(None, notes)),
+        )
+
+    def _wanted(
+        self,
+        strategy: Strategy,
+        lane: PlacedLane,
+        exact: _Exact | str,
+        bounds: tuple[int, int],
+        time_offsets: Mapping[TopicPartition, int],
+    ) -> tuple[int, str]:
+        """The strategy's offset, and a sentence about it or nothing."""
+        start, end = bounds
+        match strategy:
+            case Strategy.EARLIEST:
+                return start, ""
+            case Strategy.LATEST:
+                return end, ""
+            case Strategy.TIME:
+                return _at_time(lane.target, bounds, time_offsets)
+            case Strategy.MAP:
+                return self._by_map(lane, exact)
+            case Strategy.CHECKPOINT:
+                told = self._known.checkpoints.get((self._group, lane.target))
+                if told is None:
+                    raise _NoPlace("there is no checkpoint of it")
+                return told.downstream_offset, ""
+            case Strategy.COPY:
+                if self._at is None or self._at.origin == "target":
+                    raise _NoPlace("where the group stood on the source is not known")
+                return self._at.offset, ""
+            case _:
+                assert_never(strategy)
+
+    def _by_map(self, lane: PlacedLane, exact: _Exact | str) -> tuple[int, str]:
+        if isinstance(exact, _Exact):
+            return exact.offset, ""
+        stands = self._known.committed.get(self._group, {}).get(lane.target)
+        if self._at is not None and self._at.origin == "target" and stands is not None:
+            return stands.offset, exact
+        raise _NoPlace(exact)
+
+    def _exact(self, lane: PlacedLane) -> _Exact | str:
+        """By the map; a sentence where it has no answer, or none that is safe."""
+        at, runs, end = self._at, lane.record.runs, lane.end
+        if runs.contradicted_at is not None:
+            return "the ledger contradicts itself until the lane is resynced"
+        if at is None:
+            return "the group has committed nothing there"
+        if at.origin == "target":
+            return "nothing is known but where the group stands on the target; it stays there"
+        told = self._known.checkpoints.get((self._group, lane.target))
+        restart = _restart(lane.record)
+        if _is_older(at, restart) and told is not None:
+            # Source offsets mean the present topic. What the checkpoint said of the target was
+            # true when the other one was there, and still is.
+            return _Exact(
+                offset=told.downstream_offset,
+                position=min(runs.position_of_target(told.downstream_offset), end.position),
+                note="the source topic was created again after this checkpoint",
+            )
+        found = to_target(runs, end, at.offset)
+        if found.clamped == "before" and lane.record.starts[0].adopted:
+            return f"source offset {at.offset} is from before the lane was adopted"
+        return _Exact(
+            offset=found.offset,
+            position=_position(lane, at.offset),
+            clamped=found.clamped,
+            note=_clamp_note(lane, at.offset, found.clamped),
+        )
+
+
+def _at_time(
+    target: TopicPartition, bounds: tuple[int, int], time_offsets: Mapping[TopicPartition, int]
+) -> tuple[int, str]:
+    start, end = bounds
+    found = time_offsets.get(target)
+    if found is None:
+        raise _NoPlace(f"the target does not tell which record of {target} has that time")
+    if found < 0:
+        return end, "no record is that new: the end" if end > start else "the partition is empty"
+    if found <= start:
+        return found, "no record is older: the start"
+    return found, ""
+
+
+def _position(lane: PlacedLane, source_offset: int) -> int:
+    """Position of the first mirrored record the group has yet to read."""
+    runs, end = lane.record.runs, lane.end
+    if source_offset >= end.source_next_offset or not runs:
+        return end.position
+    return min(runs.position_of_source(source_offset), end.position)
+
+
+def _compared(
+    lane: PlacedLane, exact: _Exact | str, target_offset: int
+) -> tuple[int | None, int | None, int]:
+    """Records repeated and skipped, and others' offsets between the two places."""
+    if isinstance(exact, str):
+        return None, None, 0
+    position = lane.position
+    if target_offset < lane.end.target_next_offset and lane.record.runs:
+        position = min(lane.record.runs.position_of_target(target_offset), lane.position)
+    repeated, skipped = max(0, exact.position - position), max(0, position - exact.position)
+    foreign = abs(target_offset - exact.offset) - repeated - skipped
+    return repeated, skipped, max(0, foreign)
+
+
+def _restart(record: LaneRecord) -> StartEntry | None:
+    """Where the lane went on with a source topic that was created again; the last time."""
+    runs = record.runs
+    if runs.first is None or runs.source_restart_position == runs.first.position:
+        return None
+    at = runs.source_restart_position
+    return next((start for start in record.starts if start.position == at), None)
+
+
+def _is_older(at: SourcePosition, restart: StartEntry | None) -> bool:
+    if restart is None or at.origin != "checkpoint" or at.as_of_ms is None:
+        return False
+    return at.as_of_ms < restart.at_ms
+
+
+def _clamp_note(lane: PlacedLane, source_offset: int, clamped: Clamped | None) -> str:
+    match clamped:
+        case None:
+            return ""
+        case "after":
+            beyond = source_offset - lane.end.source_next_offset
+            noted = "" if lane.exact else ", as the ledger last noted it"
+            return f"{beyond:,} source offsets beyond what is mirrored{noted}: its end"
+        case "before":
+            first = _first_source_offset(lane)
+            return f"source {source_offset} to {first} was never mirrored: the first that was"
+        case _:
+            assert_never(clamped)
+
+
+def _first_source_offset(lane: PlacedLane) -> int:
+    runs = lane.record.runs
+    if not runs or runs.source_restart_position >= lane.position:
+        return lane.end.source_next_offset
+    return runs.source_offset_at(runs.source_restart_position)
+
+
+def groups_of(moves: Iterable[GroupMove]) -> dict[str, list[GroupMove]]:
+    """The moves of each group, which are committed together."""
+    found: dict[str, list[GroupMove]] = {}
+    for move in moves:
+        found.setdefault(move.group, []).append(move)
+    return found

@@ -1,0 +1,312 @@
+"""All that is known of a flow and its groups, without needing the source. Runs on the driver.
+
+Lanes, the map, checkpoints and the groups that were put there are on the target. The source is
+asked only for where its groups stand now, which is fresher, and not for long: who fails over has
+no source that answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
+from heliograph.broker.group_view import GroupOffset
+from heliograph.broker.groups import GroupAdmin
+from heliograph.clock import now_ms
+from heliograph.config.clients import aiokafka_settings
+from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised
+from heliograph.groups.checkpoint_plan import CheckpointKey
+from heliograph.groups.checkpoints_topic import NOTHING_TOLD, ToldCheckpoints, fetch_told
+from heliograph.groups.placement import SourcePosition
+from heliograph.ledger.access import LedgerHand, opened_ledger, require_ledger
+from heliograph.ledger.entries import ledger_topic
+from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.ledger.translate import to_source
+from heliograph.ledger.view import LedgerView
+from heliograph.model import FlowId, TopicPartition
+from heliograph.topics.filters import group_filter, topic_filter
+from heliograph.topics.naming import naming_policy, source_alias
+from heliograph.wire.mirror_records import Checkpoint
+
+WantedGroup = Callable[[str], bool]
+GroupOffsets = Mapping[str, Mapping[TopicPartition, GroupOffset]]
+SOURCE_WAIT_S: Final = 1.5
+"""How long a source that says nothing is waited for."""
+_TARGET_S_MAX: Final = 15.0
+_GROUPS_S_MAX: Final = 10.0
+_SOURCE_GROUPS_S_MAX: Final = 5.0
+"""A source that answered once and then falls silent holds nobody up for longer."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FlowKnowledge:
+    """Without a `repr`: it may hold a hundred thousand positions, and asyncio asks for one."""
+
+    flow: FlowConfig
+    places: Mapping[TopicPartition, LanePlace]
+    """By source partition."""
+    view: LedgerView
+    groups: Mapping[str, Mapping[TopicPartition, SourcePosition]]
+    """Wanted groups that stand somewhere, by source partition; the freshest that is known."""
+    source_problem: str
+    """Why the source did not answer; nothing if it did."""
+    target_starts: Mapping[TopicPartition, int]
+    target_ends: Mapping[TopicPartition, int]
+    checkpoints: Mapping[CheckpointKey, Checkpoint]
+    checkpoint_times_ms: Mapping[CheckpointKey, int]
+    committed: GroupOffsets
+    """Where the target's own groups stand, on target partitions."""
+    seen_groups: frozenset[str]
+    """Every group the flow follows that either cluster or a checkpoint names, wanted or not."""
+    garbage_checkpoints: int
+    problems: tuple[str, ...] = ()
+    """What else could not be read, in sentences; the rest is whole."""
+
+
+async def learn(
+    config: MirrorConfig,
+    flow: FlowId,
+    wanted: WantedGroup,
+    *,
+    ask_source: bool = True,
+    source_wait_s: float = SOURCE_WAIT_S,
+    hand: LedgerHand | None = None,
+) -> FlowKnowledge:
+    """Never needs the source; raises `BrokerError` where the target does not answer.
+
+    Only groups the flow follows count. A `hand` that has read the ledger saves reading it again.
+    """
+    settings = config.flow(flow)
+    look = _Look(config, settings, wanted)
+    async with _target_hand(config, flow, hand) as opened:
+        await _require_ledger(opened, flow)
+        source, told, committed, _ = await asyncio.gather(
+            look.source(ask_source, source_wait_s),
+            look.told(),
+            asyncio.to_thread(look.committed),
+            _bounded(opened.store.catch_up(), opened.target),
+        )
+        # Groups before positions: what was mirrored in between can only make answers exact.
+        places = await _bounded(
+            find_places(settings, opened.target, opened.store, every()), opened.target
+        )
+        targets = [place.target for place in places]
+        starts = await _bounded(opened.target.list_offsets(targets, EARLIEST), opened.target)
+        ends = await _bounded(opened.target.list_offsets(targets, LATEST), opened.target)
+        view = opened.store.view
+    by_source = {place.lane.source: place for place in places}
+    return FlowKnowledge(
+        flow=settings,
+        places=by_source,
+        view=view,
+        groups=look.merged(by_source, source, told, committed),
+        source_problem=source.problem,
+        target_starts=_numbers(starts),
+        target_ends=_numbers(ends),
+        checkpoints=told.checkpoints,
+        checkpoint_times_ms=told.times_ms,
+        committed=committed,
+        seen_groups=frozenset(look.seen),
+        garbage_checkpoints=told.garbage_records,
+        problems=tuple(dict.fromkeys(look.problems)),
+    )
+
+
+async def offsets_at(
+    config: MirrorConfig, flow: FlowId, targets: Iterable[TopicPartition], at_ms: int
+) -> Mapping[TopicPartition, int]:
+    """The first offset of each target partition whose record is not older; -1 where none is.
+
+    Everything before the answer is older, in whatever order timestamps come. Partitions that the
+    target does not tell about are left out.
+    """
+    partitions = list(targets)
+    async with opened_ledger(config, flow) as hand:
+        await _bounded(hand.target.refresh({at.topic for at in partitions}), hand.target)
+        # Negative times are other questions to a broker, and no record is older than these.
+        found = await _bounded(hand.target.list_offsets(partitions, max(0, at_ms)), hand.target)
+    return _numbers(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    at_ms: int
+    offsets: GroupOffsets
+    problem: str = ""
+
+
+class _Look:
+    """One look at both clusters; the parts run side by side, each writes what is its own."""
+
+    def __init__(self, config: MirrorConfig, flow: FlowConfig, wanted: WantedGroup) -> None:
+        self._flow = flow
+        self._source = config.source_of(flow.id)
+        self._target = config.target_of(flow.id)
+        self._wanted = wanted
+        self._follows = group_filter(flow).should_follow
+        self._mirrors = topic_filter(flow).should_mirror
+        self.seen: set[str] = set()
+        self.problems: list[str] = []
+
+    async def source(self, ask: bool, wait_s: float) -> _Source:
+        at_ms = now_ms()
+        if not ask:
+            return _Source(at_ms=at_ms, offsets={}, problem="not asked")
+        try:
+            # librdkafka's threads cannot be called off, so the first word is our own.
+            await _first_word(self._source, wait_s)
+            offsets = await asyncio.to_thread(
+                self._offsets, GroupAdmin(self._source, timeout_s=_SOURCE_GROUPS_S_MAX)
+            )
+        except BrokerError as exc:
+            return _Source(at_ms=at_ms, offsets={}, problem=str(exc))
+        return _Source(at_ms=at_ms, offsets=offsets)
+
+    async def told(self) -> ToldCheckpoints:
+        topic = naming_policy(self._flow).checkpoints_topic(source_alias(self._flow))
+        # As a consumer, who reads them back after a restart too: see the guide to permissions.
+        reader = Cluster(
+            self._target.alias,
+            self._target.bootstrap_servers,
+            aiokafka_settings(self._target, "consumer"),
+            needs="READ",
+        )
+        try:
+            found = await _bounded(fetch_told(reader, topic), reader)
+        except NotAuthorised as exc:
+            self.problems.append(f"{exc}; checkpoints are not known")
+            return NOTHING_TOLD
+        finally:
+            reader.close()
+        self.seen.update(group for group, _ in found.checkpoints if self._follows(group))
+        return found
+
+    def committed(self) -> GroupOffsets:
+        return self._offsets(GroupAdmin(self._target, timeout_s=_GROUPS_S_MAX))
+
+    def merged(
+        self,
+        places: Mapping[TopicPartition, LanePlace],
+        source: _Source,
+        told: ToldCheckpoints,
+        committed: GroupOffsets,
+    ) -> dict[str, dict[TopicPartition, SourcePosition]]:
+        """The freshest of what the source, the checkpoints and the target's groups say."""
+        by_target = {place.target: place for place in places.values()}
+        found: dict[str, dict[TopicPartition, SourcePosition]] = {}
+        for group, offsets in source.offsets.items():
+            for at, there in offsets.items():
+                if at in places or self._mirrors(at.topic):
+                    found.setdefault(group, {})[at] = SourcePosition(
+                        offset=there.offset,
+                        as_of_ms=source.at_ms,
+                        origin="source",
+                        metadata=there.metadata,
+                    )
+        wanted = {group for group, _ in told.checkpoints if self._wants(group)}
+        for (group, target), checkpoint in told.checkpoints.items():
+            place = by_target.get(target)
+            if place is not None and group in wanted:
+                known = found.setdefault(group, {})
+                if place.lane.source not in known:
+                    known[place.lane.source] = _told_position(
+                        checkpoint, told.times_ms[group, target]
+                    )
+        # A group that only the target knows, while the source answers, is none of this flow's.
+        for group, offsets in committed.items() if source.problem else ():
+            for target, there in offsets.items():
+                place = by_target.get(target)
+                if place is None or place.lane.source in found.get(group, {}):
+                    continue
+                if (stands := _standing(place, there)) is not None:
+                    found.setdefault(group, {})[place.lane.source] = stands
+        return found
+
+    def _wants(self, group: str) -> bool:
+        return self._wanted(group) and self._follows(group)
+
+    def _offsets(self, groups: GroupAdmin) -> GroupOffsets:
+        listed = {group for group in groups.list_groups() if self._follows(group)}
+        self.seen |= listed
+        found: dict[str, Mapping[TopicPartition, GroupOffset]] = {}
+        for group, answer in groups.offsets_each(filter(self._wanted, listed)).items():
+            if isinstance(answer, BrokerError):
+                self.problems.append(str(answer))
+            else:
+                found[group] = answer
+        return found
+
+
+def _told_position(checkpoint: Checkpoint, at_ms: int) -> SourcePosition:
+    return SourcePosition(
+        offset=checkpoint.upstream_offset,
+        as_of_ms=at_ms if at_ms >= 0 else None,
+        origin="checkpoint",
+        metadata=checkpoint.metadata,
+    )
+
+
+def _standing(place: LanePlace, there: GroupOffset) -> SourcePosition | None:
+    if place.record.runs.contradicted_at is not None:
+        return None
+    back = to_source(place.record.runs, place.end, there.offset)
+    return SourcePosition(
+        offset=back.offset, as_of_ms=None, origin="target", metadata=there.metadata
+    )
+
+
+async def _first_word(cluster: ClusterConfig, wait_s: float) -> None:
+    probe = Cluster(
+        cluster.alias, cluster.bootstrap_servers, aiokafka_settings(cluster, "consumer")
+    )
+    try:
+        async with asyncio.timeout(wait_s):
+            await probe.refresh([])
+    except TimeoutError as exc:
+        raise BrokerUnreachable(f"cluster {cluster.alias}: no answer in {wait_s:g} s") from exc
+    finally:
+        probe.close()
+
+
+@asynccontextmanager
+async def _target_hand(
+    config: MirrorConfig, flow: FlowId, hand: LedgerHand | None
+) -> AsyncIterator[LedgerHand]:
+    if hand is not None:
+        yield hand
+        return
+    async with opened_ledger(config, flow) as opened:
+        yield opened
+
+
+async def _require_ledger(hand: LedgerHand, flow: FlowId) -> None:
+    """Also the first word of the target: threads that ask one that is away outlast this call."""
+    topic = ledger_topic(flow.source)
+    await _bounded(hand.target.refresh([topic]), hand.target)
+    if hand.target.topic(topic) is None:
+        hidden = hand.target.leaderless(TopicPartition(topic=topic, partition=0))
+        if not isinstance(hidden, LeaderMoved):
+            raise hidden
+        require_ledger(hand.target, flow, hidden)
+
+
+async def _bounded(work: Coroutine[Any, Any, T], target: Cluster) -> T:
+    try:
+        return await asyncio.wait_for(work, _TARGET_S_MAX)
+    except TimeoutError as exc:
+        raise BrokerUnreachable(
+            f"cluster {target.alias}: no answer in {_TARGET_S_MAX:.0f} s"
+        ) from exc
+
+
+def _numbers(
+    answers: Mapping[TopicPartition, int | BrokerError],
+) -> dict[TopicPartition, int]:
+    return {at: answer for at, answer in answers.items() if isinstance(answer, int)}

@@ -1,0 +1,257 @@
+"""What a run would do, found out without doing it. Does I/O; runs on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from heliograph.broker.acls import AclAdmin
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.topic_changes import TopicConfigChanges
+from heliograph.broker.view import ClusterView
+from heliograph.compat.acl_plan import AclPlan, plan_acls
+from heliograph.compat.topic_config_plan import plan_topic_configs
+from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
+from heliograph.ledger.entries import ledger_topic
+from heliograph.ledger.locations import held_topics
+from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.view import LedgerView
+from heliograph.model import FlowId, TopicName
+from heliograph.topics.observe import (
+    Observation,
+    held_records,
+    observe,
+    with_defaults,
+    with_settings,
+)
+from heliograph.topics.provisioning import PlanNote, Provisioning, Weight, plan_provisioning
+from heliograph.topics.selection import Selection, select_topics, shared_targets
+
+_ANSWER_S_MAX: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOutlook:
+    source: TopicName
+    target: TopicName
+    partitions: int
+    action: str
+    """`create`, `grow from 3`, or nothing."""
+    begun: bool
+    """Whether the ledger knows of records mirrored before."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowOutlook:
+    flow: FlowId
+    topics: tuple[TopicOutlook, ...] = ()
+    selection: Selection | None = None
+    """None where the source could not be looked at."""
+    provisioning: Provisioning | None = None
+    configs: tuple[TopicConfigChanges, ...] = ()
+    """Settings of topics that are there already and would change."""
+    acls: AclPlan | None = None
+    """None where ACLs are not followed, or could not be compared."""
+    acls_unseen: BrokerError | None = None
+    """Why ACLs could not be compared; None where they were, or are not followed."""
+    notes: tuple[PlanNote, ...] = ()
+    problem: str = ""
+    """Why nothing could be planned."""
+
+    @property
+    def has_problems(self) -> bool:
+        # No authorizer means no ACLs, so nothing is missing.
+        are_acls_missing = self.acls_unseen is not None and not self.acls_are_off
+        is_bad = any(note.weight is Weight.PROBLEM for note in self.notes)
+        return bool(self.problem) or are_acls_missing or is_bad
+
+    @property
+    def acls_are_off(self) -> bool:
+        return isinstance(self.acls_unseen, AuthorizerOff)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """The clients of one end of a flow."""
+
+    cluster: ClusterConfig
+    admin: ClusterAdmin
+    acls: AclAdmin
+
+
+def foresee(config: MirrorConfig) -> tuple[FlowOutlook, ...]:
+    """Look at every cluster and plan every flow; nothing is changed anywhere."""
+    made: list[_Side] = []
+    sides = {
+        flow.id: (_side(config.source_of(flow.id), made), _side(config.target_of(flow.id), made))
+        for flow in config.flows
+    }
+    by_alias = {side.cluster.alias: side.admin for side in made}
+    seen = observe(list(by_alias.values()))
+    desk = LedgerDesk(config.clusters)
+    try:
+        outlooks = [_outlook(flow, *sides[flow.id], seen, desk) for flow in config.flows]
+    finally:
+        desk.close()
+    return tuple(_with_shared(outlooks))
+
+
+def _side(cluster: ClusterConfig, made: list[_Side]) -> _Side:
+    """Flows share the clients of a cluster unless they are configured differently."""
+    found = next((side for side in made if side.cluster == cluster), None)
+    if found is None:
+        found = _Side(
+            cluster=cluster,
+            admin=ClusterAdmin(cluster, timeout_s=_ANSWER_S_MAX),
+            acls=AclAdmin(cluster, timeout_s=_ANSWER_S_MAX),
+        )
+        made.append(found)
+    return found
+
+
+def _outlook(
+    flow: FlowConfig, reads: _Side, writes: _Side, seen: Observation, desk: LedgerDesk
+) -> FlowOutlook:
+    unseen = seen.unseen.get(flow.id.source) or seen.unseen.get(flow.id.target)
+    if unseen is not None:
+        return FlowOutlook(flow=flow.id, problem=str(unseen))
+    source, target = seen.views[flow.id.source], seen.views[flow.id.target]
+    selection = select_topics(flow, source.topics)
+    try:
+        source = with_settings(reads.admin, source, [name for name, _ in selection.mirrored])
+        present = [name for _, name in selection.mirrored if name in target.topics]
+        target = with_defaults(writes.admin, with_settings(writes.admin, target, present))
+        # Reading a ledger that is not there would wait for it to appear.
+        has_ledger = ledger_topic(flow.id.source) in target.topics
+        ledger = desk.view(flow.id) if has_ledger else LedgerView()
+        begun = held_topics(ledger)
+        new = [name for source_name, name in selection.mirrored if source_name not in begun]
+        foreign = {
+            name: held for name, held in held_records(writes.admin, target, new).items() if held
+        }
+        provisioning = plan_provisioning(flow, selection, source, target, foreign)
+        acls = _acls(flow, selection, reads, writes, ledger) if flow.acls.enabled else None
+    except BrokerError as exc:
+        return FlowOutlook(flow=flow.id, selection=selection, problem=str(exc))
+    configs = plan_topic_configs(flow, selection, source, target)
+    follows_configs = flow.topic_configs.enabled
+    notes = (
+        *provisioning.notes,
+        *(configs.notes if follows_configs else ()),
+        *(acls.notes if isinstance(acls, AclPlan) else ()),
+        *_notes_on_ids(flow, selection, ledger, source, target),
+        *_notes_on_gone(flow, begun, source),
+        *(
+            _note(TopicName(name), "asked for by name, not on the source")
+            for name in selection.absent
+        ),
+    )
+    return FlowOutlook(
+        flow=flow.id,
+        topics=tuple(_topics(selection, provisioning, source, begun)),
+        selection=selection,
+        provisioning=provisioning,
+        configs=configs.topics if follows_configs else (),
+        acls=acls if isinstance(acls, AclPlan) else None,
+        acls_unseen=acls if isinstance(acls, BrokerError) else None,
+        notes=notes,
+    )
+
+
+def _acls(
+    flow: FlowConfig, selection: Selection, reads: _Side, writes: _Side, ledger: LedgerView
+) -> AclPlan | BrokerError:
+    try:
+        source_acls, target_acls = reads.acls.topic_acls(), writes.acls.topic_acls()
+    except (AuthorizerOff, NotAuthorised) as exc:
+        return exc
+    return plan_acls(flow, selection, source_acls, target_acls, ledger.acls)
+
+
+def _topics(
+    selection: Selection,
+    provisioning: Provisioning,
+    source: ClusterView,
+    begun: frozenset[TopicName],
+) -> Iterator[TopicOutlook]:
+    created = {topic.name for topic in provisioning.to_create}
+    grown = {topic.name: topic.partitions_before for topic in provisioning.to_grow}
+    for decision in selection.decisions:
+        if decision.target is None or decision.topic not in source.topics:
+            continue
+        action = "create" if decision.target in created else ""
+        if decision.target in grown:
+            action = f"grow from {grown[decision.target]}"
+        yield TopicOutlook(
+            source=decision.topic,
+            target=decision.target,
+            partitions=source.topics[decision.topic].partition_count,
+            action=action,
+            begun=decision.topic in begun,
+            why=decision.why,
+        )
+
+
+def _notes_on_ids(
+    flow: FlowConfig,
+    selection: Selection,
+    ledger: LedgerView,
+    source: ClusterView,
+    target: ClusterView,
+) -> Iterator[PlanNote]:
+    """Topics that are not the ones the lanes began with."""
+    for name, renamed in selection.mirrored:
+        started = [
+            record.starts[-1]
+            for lane in ledger.lanes
+            if lane.topic == name
+            and (record := ledger.lane(name, lane.partition)) is not None
+            and record.starts
+        ]
+        read, written = source.topics.get(name), target.topics.get(renamed)
+        if read and any(start.source_topic_id not in (None, read.id) for start in started):
+            if flow.on_topic_recreated == "restart":
+                yield _note(renamed, "the source topic was created again; the copy goes on with it")
+            else:
+                yield _problem(
+                    renamed,
+                    "the source topic was created again, and on.topic.recreated is stall",
+                )
+        if written and any(start.target_topic_id not in (None, written.id) for start in started):
+            yield _problem(renamed, "is not the topic this flow began to write")
+
+
+def _notes_on_gone(
+    flow: FlowConfig, begun: frozenset[TopicName], source: ClusterView
+) -> Iterator[PlanNote]:
+    """Topics that were mirrored and that the source does not show any more."""
+    gone = [name for name in sorted(begun) if name not in source.topics]
+    for name, renamed in select_topics(flow, gone).mirrored:
+        if flow.on_topic_deleted == "delete":
+            text = f"{name} is not on the source; if it stays away, the copy is deleted"
+        else:
+            text = f"{name} is not on the source; the copy is kept"
+        yield _note(renamed, text)
+
+
+def _with_shared(outlooks: list[FlowOutlook]) -> Iterator[FlowOutlook]:
+    selections = [each.selection for each in outlooks if each.selection is not None]
+    shared = shared_targets(selections)
+    for each in outlooks:
+        extra = tuple(
+            _problem(topic, f"written by more than one flow: {', '.join(map(str, flows))}")
+            for (alias, topic), flows in shared.items()
+            if alias == each.flow.target and each.flow in flows
+        )
+        yield replace(each, notes=(*each.notes, *extra))
+
+
+def _note(topic: TopicName, text: str) -> PlanNote:
+    return PlanNote(topic=topic, weight=Weight.NOTE, text=text)
+
+
+def _problem(topic: TopicName, text: str) -> PlanNote:
+    return PlanNote(topic=topic, weight=Weight.PROBLEM, text=text)

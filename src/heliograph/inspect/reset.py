@@ -1,0 +1,124 @@
+"""Send lanes back, or forward, to a chosen source offset. Runs on the driver.
+
+What Connect calls altering or resetting offsets. Nothing on the target is removed: from the next
+record on the lane goes on at the chosen offset, and what it copies again is there twice.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from heliograph.broker.cluster import EARLIEST, LATEST
+from heliograph.clock import now_ms
+from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.errors import BrokerError, MirrorError
+from heliograph.inspect.status import StatusReader
+from heliograph.ledger.entries import StartEntry
+from heliograph.ledger.locations import LanePlace, Wanted
+from heliograph.model import FlowId, LaneId, TopicPartition
+
+TO_EARLIEST: Final = "earliest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneReset:
+    lane: LaneId
+    position: int
+    before_offset: int
+    """The source offset the lane would have gone on with."""
+    offset: int
+    """The one it goes on with instead."""
+
+    @property
+    def repeated(self) -> int:
+        """Source offsets that are copied again."""
+        return max(0, self.before_offset - self.offset)
+
+    @property
+    def skipped(self) -> int:
+        """Source offsets that are never copied."""
+        return max(0, self.offset - self.before_offset)
+
+
+async def reset_lanes(
+    config: MirrorConfig,
+    flow: FlowId,
+    wanted: Wanted,
+    to: str | int,
+    *,
+    partition: int | None = None,
+    write: bool,
+) -> tuple[LaneReset, ...]:
+    """What a reset would do to each lane of the topics, done if `write`; raises `MirrorError`."""
+    reader = StatusReader(config, wanted)
+    try:
+        places = [
+            place
+            for place in await reader.places(config.flow(flow))
+            if partition is None or place.lane.source.partition == partition
+        ]
+        store = reader.ledger(flow)
+        holder = store.view.holder
+        if holder is not None and holder.until_ms >= now_ms():
+            raise MirrorError(
+                f"{flow} is carried by {holder.host} pid {holder.pid}; stop it first, "
+                "or it would go on where it is"
+            )
+        bounds = await _bounds(reader, config.flow(flow), places)
+        resets = tuple(_reset(place, bounds[place.lane.source], to) for place in places)
+        if write:
+            await store.write([_start(place, r) for place, r in zip(places, resets, strict=True)])
+        return resets
+    finally:
+        await reader.close()
+
+
+async def _bounds(
+    reader: StatusReader, flow: FlowConfig, places: list[LanePlace]
+) -> Mapping[TopicPartition, tuple[int, int]]:
+    source = reader.source(flow.id)
+    partitions = [place.lane.source for place in places]
+    await source.refresh({partition.topic for partition in partitions})
+    first = await source.list_offsets(partitions, EARLIEST)
+    end = await source.list_offsets(partitions, LATEST, read_committed=flow.read_committed)
+    return {at: (_known(first[at]), _known(end[at])) for at in partitions}
+
+
+def _known(offset: int | BrokerError) -> int:
+    if isinstance(offset, BrokerError):
+        raise offset
+    return offset
+
+
+def _reset(place: LanePlace, bounds: tuple[int, int], to: str | int) -> LaneReset:
+    first, end = bounds
+    offset = first if to == TO_EARLIEST else int(to)
+    if not first <= offset <= end:
+        raise MirrorError(
+            f"{place.lane}: offset {offset} is not in the source, which has [{first}, {end})"
+        )
+    if not place.exact and place.position:
+        raise MirrorError(f"{place.lane}: its exact place is not known; run the mirror once first")
+    return LaneReset(
+        lane=place.lane,
+        position=place.position,
+        before_offset=place.source_next_offset,
+        offset=offset,
+    )
+
+
+def _start(place: LanePlace, reset: LaneReset) -> StartEntry:
+    last = place.record.starts[-1]
+    # The first start at a position counts, so one that follows at once takes the other's key.
+    author = last.author if last.position == place.position else uuid.uuid4().hex
+    return replace(
+        last,
+        position=place.position,
+        author=author,
+        source_offset=reset.offset,
+        target_offset=place.target_next_offset,
+        at_ms=now_ms(),
+    )

@@ -1,0 +1,293 @@
+"""How every lane is, read from the clusters by a process of its own. Runs on the driver.
+
+Nothing here asks the driver that mirrors, so the answer is the same while it runs, after it ended,
+and when nobody knows where it ran. What a cluster does not tell is None, never 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
+from heliograph.clock import monotonic_s, now_ms
+from heliograph.config.clients import aiokafka_settings
+from heliograph.config.schema import ClientRole, ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
+from heliograph.inspect.lag import first_waiting
+from heliograph.ledger.access import require_ledger
+from heliograph.ledger.drill_note import LastDrill, last_of
+from heliograph.ledger.entries import FlowEntry, LeaseEntry, ledger_topic
+from heliograph.ledger.fence import Fence, fence_of
+from heliograph.ledger.locations import LanePlace, Wanted, every, find_places, why_mapped
+from heliograph.ledger.store import LedgerStore
+from heliograph.model import ClusterAlias, FlowId, LaneId, TopicPartition
+
+ANSWER_S_MAX: Final = 10.0
+_LOOKS_AT_ONCE: Final = 32
+_FRESH_MS: Final = 15_000
+STOPPED: Final = "stopped"
+FENCED: Final = "fenced"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStatus:
+    lane: LaneId
+    target: TopicPartition
+    state: str
+    detail: str
+    position: int
+    position_is_exact: bool
+    source_start_offset: int | None
+    source_next_offset: int
+    source_end_offset: int | None
+    target_next_offset: int
+    lag_records: int | None
+    lag_s: float | None
+    mapped_because: str
+    """Nothing while offsets are identical on both sides."""
+    lost_records: int
+    foreign_records: int
+    noted_ms: int | None
+    """When the ledger was last told about the lane."""
+    records_per_s: float | None = None
+    """None until two samples are there."""
+
+    @property
+    def offsets(self) -> str:
+        return "mapped" if self.mapped_because else "identical"
+
+    @property
+    def is_stalled(self) -> bool:
+        return self.state.startswith("stalled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowStatus:
+    flow: FlowId
+    producer: FlowEntry | None
+    holder: LeaseEntry | None
+    """Who carries the flow at this moment; None where nobody said so in time."""
+    lanes: tuple[LaneStatus, ...]
+    problem: str = ""
+    fence: Fence | None = None
+    """Why nobody may carry the flow."""
+    last_drill: LastDrill | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorStatus:
+    at_ms: int
+    flows: tuple[FlowStatus, ...]
+    unreachable: Mapping[ClusterAlias, str]
+
+    @property
+    def lanes(self) -> tuple[LaneStatus, ...]:
+        return tuple(lane for flow in self.flows for lane in flow.lanes)
+
+
+class StatusReader:
+    """Reads as often as asked; connections and what was read of the ledgers are kept in between.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(self, config: MirrorConfig, wanted: Wanted | None = None) -> None:
+        self._config = config
+        self._wanted = wanted or every()
+        self._clusters: dict[tuple[FlowId, ClusterAlias], Cluster] = {}
+        self._stores: dict[FlowId, LedgerStore] = {}
+        self._positions: dict[LaneId, int] = {}
+        self._sampled_s = 0.0
+
+    async def read(self) -> MirrorStatus:
+        """One sample; rates count from the second one on."""
+        unreachable: dict[ClusterAlias, str] = {}
+        flows = await asyncio.gather(*(self._flow(f, unreachable) for f in self._config.flows))
+        sampled_s = monotonic_s()
+        elapsed_s = sampled_s - self._sampled_s if self._sampled_s else 0.0
+        rated = tuple(
+            replace(flow, lanes=tuple(self._rated(lane, elapsed_s) for lane in flow.lanes))
+            for flow in flows
+        )
+        self._positions = {lane.lane: lane.position for flow in flows for lane in flow.lanes}
+        self._sampled_s = sampled_s
+        return MirrorStatus(at_ms=now_ms(), flows=rated, unreachable=unreachable)
+
+    async def places(self, flow: FlowConfig) -> list[LanePlace]:
+        """Where the lanes of one flow are; raises `BrokerError`."""
+        target = self._cluster(flow.id, self._config.target_of(flow.id))
+        store = self._store(flow.id, target)
+        try:
+            return await _within(find_places(flow, target, store, self._wanted), target.alias)
+        except LeaderMoved as exc:
+            require_ledger(target, flow.id, exc)
+            raise
+
+    def ledger(self, flow: FlowId) -> LedgerStore:
+        """As new as the last `places` or `read` of the flow."""
+        return self._store(flow, self._cluster(flow, self._config.target_of(flow)))
+
+    def source(self, flow: FlowId) -> Cluster:
+        return self._cluster(flow, self._config.source_of(flow))
+
+    def target(self, flow: FlowId) -> Cluster:
+        return self._cluster(flow, self._config.target_of(flow))
+
+    async def close(self) -> None:
+        for store in self._stores.values():
+            await store.close()
+        for cluster in self._clusters.values():
+            cluster.close()
+
+    async def _flow(self, flow: FlowConfig, unreachable: dict[ClusterAlias, str]) -> FlowStatus:
+        try:
+            places = await self.places(flow)
+        except BrokerUnreachable as exc:
+            unreachable[flow.id.target] = str(exc)
+            return _unknown(flow.id, str(exc))
+        except BrokerError as exc:
+            return _unknown(flow.id, str(exc))
+        source = self.source(flow.id)
+        problem = ""
+        try:
+            seen = await _within(_look(source, places, flow), source.alias)
+        except BrokerError as exc:
+            unreachable[flow.id.source] = problem = str(exc)
+            seen = {}
+        view = self._stores[flow.id].view
+        holder = view.holder if view.holder and view.holder.until_ms >= now_ms() else None
+        fence = fence_of(view)
+        lanes = [_lane(place, seen.get(place.lane), carried=holder is not None) for place in places]
+        if fence is not None and holder is None:
+            # What they met last, a source that did not answer, is why the fence is there.
+            lanes = [replace(lane, state=FENCED, detail="") for lane in lanes]
+        return FlowStatus(
+            flow=flow.id,
+            producer=view.flow,
+            holder=holder,
+            lanes=tuple(lanes),
+            problem=problem,
+            fence=fence,
+            last_drill=last_of(view),
+        )
+
+    def _rated(self, lane: LaneStatus, elapsed_s: float) -> LaneStatus:
+        before = self._positions.get(lane.lane)
+        if before is None or elapsed_s <= 0:
+            return lane
+        return replace(lane, records_per_s=max(0, lane.position - before) / elapsed_s)
+
+    def _cluster(self, flow: FlowId, config: ClusterConfig) -> Cluster:
+        """As whoever mirrors the flow reaches it, so that asking needs no more than mirroring."""
+        key = (flow, config.alias)
+        if key not in self._clusters:
+            role: ClientRole = "consumer" if config.alias == flow.source else "producer"
+            self._clusters[key] = Cluster(
+                config.alias,
+                config.bootstrap_servers,
+                aiokafka_settings(config, role),
+                needs="READ",
+            )
+        return self._clusters[key]
+
+    def _store(self, flow: FlowId, target: Cluster) -> LedgerStore:
+        if flow not in self._stores:
+            self._stores[flow] = LedgerStore(target, ledger_topic(flow.source))
+        return self._stores[flow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SourceSeen:
+    start: int | None
+    end: int | None
+    next: int
+    waiting_since_ms: int | None
+
+
+async def _look(
+    source: Cluster, places: Iterable[LanePlace], flow: FlowConfig
+) -> dict[LaneId, _SourceSeen]:
+    partitions = [place.lane.source for place in places]
+    await source.refresh({partition.topic for partition in partitions})
+    starts = await source.list_offsets(partitions, EARLIEST)
+    ends = await source.list_offsets(partitions, LATEST, read_committed=flow.read_committed)
+    turns = asyncio.Semaphore(_LOOKS_AT_ONCE)
+
+    async def look(place: LanePlace) -> tuple[LaneId, _SourceSeen]:
+        partition = place.lane.source
+        start, end = _known(starts.get(partition)), _known(ends.get(partition))
+        next_offset, since_ms = place.source_next_offset, None
+        if end is not None and end > next_offset:
+            async with turns:
+                first = await first_waiting(
+                    source, partition, next_offset, end, read_committed=flow.read_committed
+                )
+            next_offset, since_ms = first.offset, first.timestamp_ms
+        return place.lane, _SourceSeen(
+            start=start, end=end, next=next_offset, waiting_since_ms=since_ms
+        )
+
+    return dict(await asyncio.gather(*(look(place) for place in places)))
+
+
+def _lane(place: LanePlace, seen: _SourceSeen | None, *, carried: bool) -> LaneStatus:
+    head = place.record.head
+    source_next = place.source_next_offset if seen is None else seen.next
+    end = None if seen is None else seen.end
+    lag = None if end is None else max(0, end - source_next)
+    lag_s: float | None = 0.0 if lag == 0 else None
+    if seen is not None and lag and seen.waiting_since_ms is not None:
+        lag_s = max(0.0, (now_ms() - seen.waiting_since_ms) / 1000)
+    return LaneStatus(
+        lane=place.lane,
+        target=place.target,
+        state=_state(place, lag, carried=carried),
+        detail=head.detail if head is not None else "",
+        position=place.position,
+        position_is_exact=place.exact,
+        source_start_offset=None if seen is None else seen.start,
+        source_next_offset=source_next,
+        source_end_offset=end,
+        target_next_offset=place.target_next_offset,
+        lag_records=lag,
+        lag_s=lag_s,
+        mapped_because=why_mapped(place),
+        lost_records=sum(loss.lost.count for loss in place.record.losses),
+        foreign_records=place.foreign_records,
+        noted_ms=None if head is None else head.at_ms,
+    )
+
+
+def _state(place: LanePlace, lag_records: int | None, *, carried: bool) -> str:
+    """What the ledger last heard, brought up to date by what can be seen now."""
+    head = place.record.head
+    noted = "starting" if head is None else head.state
+    if noted.startswith("stalled") or noted == "paused":
+        return noted
+    # A mirror without a lease is known by what it keeps noting; one that drained notes `idle` last.
+    fresh = head is not None and noted == "copying" and now_ms() - head.at_ms < _FRESH_MS
+    if not (carried or fresh):
+        return STOPPED
+    if head is None or lag_records is None:
+        return noted
+    return "copying" if lag_records else "idle"
+
+
+def _unknown(flow: FlowId, problem: str) -> FlowStatus:
+    return FlowStatus(flow=flow, producer=None, holder=None, lanes=(), problem=problem)
+
+
+def _known(offset: int | BrokerError | None) -> int | None:
+    return offset if isinstance(offset, int) else None
+
+
+async def _within(work: Coroutine[Any, Any, T], alias: ClusterAlias) -> T:
+    try:
+        return await asyncio.wait_for(work, ANSWER_S_MAX)
+    except TimeoutError as exc:
+        raise BrokerUnreachable(f"cluster {alias}: no answer in {ANSWER_S_MAX:.0f} s") from exc

@@ -1,0 +1,45 @@
+"""Heads of lanes that are settled or handed on: what the next carrier goes by. Driver only; no
+I/O."""
+
+from __future__ import annotations
+
+from heliograph.clock import now_ms
+from heliograph.ledger.entries import RELEASED, HeadEntry
+from heliograph.ledger.locations import LanePlace
+from heliograph.ledger.view import LaneRecord, LedgerView
+from heliograph.model import TopicPartition
+
+
+def is_released(record: LaneRecord) -> bool:
+    """Whether MirrorMaker 2 carries the lane since; whoever goes on here would repeat its work."""
+    return record.head is not None and record.head.state == RELEASED
+
+
+def released_lanes(view: LedgerView) -> frozenset[TopicPartition]:
+    """Lanes, by source partition, that must be adopted before they are carried again."""
+    return frozenset(
+        lane
+        for lane in view.lanes
+        if (record := view.lane(lane.topic, lane.partition)) is not None and is_released(record)
+    )
+
+
+def settled_head(
+    place: LanePlace, last: HeadEntry | None, *, state: str | None = None, detail: str = ""
+) -> HeadEntry:
+    """Where the lane is, as the log says; as its last head but for that."""
+    source, start = place.lane.source, place.record.starts[-1]
+    end = last.source_end_offset if last is not None else 0
+    return HeadEntry(
+        topic=source.topic,
+        partition=source.partition,
+        position=place.position,
+        source_next_offset=place.source_next_offset,
+        source_end_offset=max(end, place.source_next_offset),
+        target_next_offset=place.target_next_offset,
+        source_topic_id=start.source_topic_id,
+        target_topic_id=start.target_topic_id,
+        at_ms=now_ms(),
+        state=state or (last.state if last is not None else "idle"),
+        detail=detail,
+    )

@@ -1,0 +1,143 @@
+"""Where every lane of a flow is at this moment, read from its target. Runs on the driver.
+
+The log first, the ledger second, as a slot does when it resumes a lane: a run is durable before the
+first batch that needs it, so a ledger read later than the log always explains the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from heliograph.broker.cluster import LATEST, Cluster
+from heliograph.config.schema import FlowConfig
+from heliograph.errors import BrokerError
+from heliograph.ledger.positions import position_from_sequence
+from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.translate import LaneEnd
+from heliograph.ledger.view import LaneRecord, LedgerView
+from heliograph.model import LaneId, TopicName, TopicPartition
+from heliograph.topics.naming import naming_policy
+
+Wanted = Callable[[TopicName], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanePlace:
+    lane: LaneId
+    target: TopicPartition
+    record: LaneRecord
+    position: int
+    exact: bool
+    """Whether the log itself said so; otherwise it is what the ledger last noted."""
+    source_next_offset: int
+    target_next_offset: int
+    foreign_records: int
+    """Offsets of the target, since the lane began, that this flow did not write."""
+
+    @property
+    def end(self) -> LaneEnd:
+        return LaneEnd(
+            position=self.position,
+            source_next_offset=self.source_next_offset,
+            target_next_offset=self.target_next_offset,
+        )
+
+
+async def find_places(
+    flow: FlowConfig, target: Cluster, store: LedgerStore, wanted: Wanted
+) -> list[LanePlace]:
+    """The lanes that have begun, in order of topic and partition; raises `BrokerError`."""
+    await store.catch_up()
+    producer = store.view.flow
+    lanes = [lane for lane in store.view.lanes if wanted(lane.topic)]
+    policy = naming_policy(flow)
+    targets = {
+        lane: TopicPartition(topic=policy.target_topic(lane.topic), partition=lane.partition)
+        for lane in lanes
+    }
+    await target.refresh({partition.topic for partition in targets.values()})
+    # The end before the sequence: what the end counts and the position does not is others' work.
+    ends = await target.list_offsets(targets.values(), LATEST)
+    sequences = (
+        await target.last_sequences(targets.values(), producer.producer_id) if producer else {}
+    )
+    await store.catch_up()
+    places: list[LanePlace] = []
+    for lane in lanes:
+        record = store.view.lane(lane.topic, lane.partition)
+        if record is None or not record.starts:
+            continue
+        to = targets[lane]
+        lane_id = LaneId(flow=flow.id, source=lane)
+        places.append(_place(lane_id, to, record, sequences.get(to, -1), ends.get(to, -1)))
+    return places
+
+
+def _place(
+    lane: LaneId,
+    target: TopicPartition,
+    record: LaneRecord,
+    last_sequence: int | BrokerError,
+    end: int | BrokerError,
+) -> LanePlace:
+    start, head, runs = record.starts[-1], record.head, record.runs
+    noted = max(start.position, head.position if head else 0)
+    exact = not isinstance(last_sequence, BrokerError) and last_sequence >= 0
+    position = noted
+    if not isinstance(last_sequence, BrokerError) and last_sequence >= 0:
+        position = max(start.position, position_from_sequence(last_sequence, noted))
+    if not runs.explains(position):
+        position, exact = noted, False
+    source_next, target_next = runs.source_offset_at(position), runs.target_offset_at(position)
+    if head is not None and head.position == position:
+        # What was dropped since the last record is not in the runs.
+        source_next = max(source_next, head.source_next_offset)
+    first = record.starts[0]
+    foreign = target_next - first.target_offset - (position - first.position)
+    if exact and not isinstance(end, BrokerError):
+        foreign += max(0, end - target_next)
+    return LanePlace(
+        lane=lane,
+        target=target,
+        record=record,
+        position=position,
+        exact=exact,
+        source_next_offset=source_next,
+        target_next_offset=target_next,
+        foreign_records=max(0, foreign),
+    )
+
+
+def why_mapped(place: LanePlace) -> str:
+    """What first made target offsets differ from the source's; nothing while they are the same."""
+    runs = place.record.runs
+    if runs.identical(place.position):
+        return ""
+    first = runs.first
+    if first is not None and first.source_offset != first.target_offset:
+        return f"start: source {first.source_offset} went to target {first.target_offset}"
+    for before, after in pairwise(runs):
+        if after.source_offset == after.target_offset:
+            continue
+        records = after.position - before.position
+        if after.target_offset > before.target_offset + records:
+            return f"foreign: others wrote before target {after.target_offset}"
+        return f"gap: no records before source {after.source_offset}"
+    return ""
+
+
+def held_topics(view: LedgerView) -> frozenset[TopicName]:
+    """Source topics of which at least one lane has begun."""
+    return frozenset(
+        lane.topic
+        for lane in view.lanes
+        if (record := view.lane(lane.topic, lane.partition)) is not None and record.starts
+    )
+
+
+def every(topics: Sequence[str] = ()) -> Wanted:
+    """All topics, or only those named."""
+    chosen = frozenset(topics)
+    return lambda topic: not chosen or topic in chosen

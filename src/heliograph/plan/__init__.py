@@ -1,1 +1,0 @@
-"""Pure decisions: topics, naming, provisioning, assignment. Runs on the driver."""

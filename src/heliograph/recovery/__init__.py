@@ -1,1 +1,0 @@
-"""Failover, failback, drill: leaving a cluster and coming back to it."""

@@ -1,1 +1,0 @@
-"""Slow loops of the driver: provisioning and steering."""

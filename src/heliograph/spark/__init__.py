@@ -1,1 +1,0 @@
-"""The only package that imports pyspark: session, slots, link, slot task."""

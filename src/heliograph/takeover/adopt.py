@@ -1,0 +1,290 @@
+"""Take over from a MirrorMaker 2: look at what it left, find where each lane goes on. Driver only.
+
+Nothing is changed here; `adopt_write` does that with what was found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.view import ClusterView
+from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.errors import MirrorError
+from heliograph.ledger.access import opened_ledger, require_unled
+from heliograph.ledger.entries import ledger_topic
+from heliograph.ledger.heads import is_released
+from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.model import FlowId, Lane, OffsetRange, TopicPartition
+from heliograph.takeover.alignment import Pin
+from heliograph.takeover.fingerprints import FingerprintReader
+from heliograph.takeover.mm2_state import (
+    Trace,
+    connect_group,
+    read_trace,
+    reads_committed,
+    running_workers,
+)
+from heliograph.takeover.verdict import (
+    LaneFinding,
+    Verdict,
+    held,
+    impossible,
+    judge,
+    refused,
+)
+from heliograph.takeover.walk import LaneLogs, Walker, WalkFrom
+from heliograph.topics.lanes import plan_lanes
+from heliograph.topics.observe import with_settings
+from heliograph.topics.selection import Selection, select_topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowFinding:
+    flow: FlowId
+    connector: str = ""
+    offsets_topic: str = ""
+    lanes: tuple[LaneFinding, ...] = ()
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+    """Why nothing of the flow can be adopted."""
+    source_cluster_id: str | None = None
+
+    @property
+    def adoptable(self) -> tuple[LaneFinding, ...]:
+        if self.problem:
+            return ()
+        return tuple(lane for lane in self.lanes if lane.verdict is Verdict.ADOPT)
+
+    @property
+    def has_problems(self) -> bool:
+        return bool(self.problem) or any(lane.problem for lane in self.lanes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Called with how many records will be read, then with how many more were."""
+
+    total: Callable[[int], None]
+    read: Callable[[int], None]
+
+
+SILENT = Progress(total=lambda _: None, read=lambda _: None)
+
+
+def look(
+    config: MirrorConfig, flow_id: FlowId, begin: WalkFrom, progress: Progress = SILENT
+) -> FlowFinding:
+    """What adopting the flow would come to; what stands in the way is a value, not an exception."""
+    try:
+        return _look(config, config.flow(flow_id), begin, progress)
+    except MirrorError as exc:
+        return FlowFinding(flow=flow_id, problem=str(exc))
+
+
+def _look(
+    config: MirrorConfig, flow: FlowConfig, begin: WalkFrom, progress: Progress
+) -> FlowFinding:
+    if flow.connector.transforms:
+        raise MirrorError(
+            f"transforms {', '.join(flow.connector.transforms)} change records, so they cannot be "
+            "compared with those of the source"
+        )
+    _require_stopped(config, flow)
+    source_admin = ClusterAdmin(config.source_of(flow.id))
+    target_admin = ClusterAdmin(config.target_of(flow.id))
+    source, target = source_admin.describe(), target_admin.describe()
+    selection = select_topics(flow, source.topics)
+    mirrored = [name for _, name in selection.mirrored if name in target.topics]
+    target = with_settings(target_admin, target, mirrored)
+    lanes = plan_lanes(flow, selection, source, target)
+    carried: Mapping[TopicPartition, LanePlace] = {}
+    if ledger_topic(flow.id.source) in target.topics:
+        carried = asyncio.run(_carried(config, flow, must_be_unled=True))
+    trace = read_trace(config, flow.id)
+    bounds = _Bounds(source_admin, target_admin, flow, lanes)
+    findings: dict[TopicPartition, LaneFinding] = {}
+    logs = list[LaneLogs]()
+    for lane in lanes:
+        seen = _lane(lane, trace, carried, bounds, target)
+        if isinstance(seen, LaneFinding):
+            findings[lane.id.source] = seen
+        else:
+            logs.append(seen)
+    findings |= _walked(config, flow, logs, begin, progress, carried, target)
+    bounds.require_still(target_admin, logs)
+    _require_stopped(config, flow)
+    return FlowFinding(
+        flow=flow.id,
+        connector=trace.connector,
+        offsets_topic=trace.offsets_topic,
+        lanes=tuple(findings[at] for at in sorted(findings)),
+        notes=tuple(_notes(flow, trace, selection, findings)),
+        source_cluster_id=source.cluster_id,
+    )
+
+
+def _require_stopped(config: MirrorConfig, flow: FlowConfig) -> None:
+    workers = asyncio.run(running_workers(config, flow.id))
+    if workers:
+        group = connect_group(flow, config.target_of(flow.id))
+        raise MirrorError(
+            f"MirrorMaker 2 is running: group {group} on {flow.id.target} has "
+            f"{', '.join(workers)}; stop it first (one that was killed leaves the group after its "
+            "session timeout, 10 s by default)"
+        )
+
+
+async def _carried(
+    config: MirrorConfig, flow: FlowConfig, *, must_be_unled: bool
+) -> Mapping[TopicPartition, LanePlace]:
+    """Lanes that the ledger knows."""
+    async with opened_ledger(config, flow.id) as hand:
+        places = await find_places(flow, hand.target, hand.store, every())
+        if must_be_unled:
+            require_unled(hand.store.view, flow.id)
+        return {place.lane.source: place for place in places}
+
+
+class _Bounds:
+    """Where the logs of all lanes begin and end."""
+
+    def __init__(
+        self,
+        source: ClusterAdmin,
+        target: ClusterAdmin,
+        flow: FlowConfig,
+        lanes: Sequence[Lane],
+    ) -> None:
+        sources, targets = [lane.id.source for lane in lanes], [lane.target for lane in lanes]
+        committed = reads_committed(flow)
+        self.source_start = source.list_offsets(sources, "earliest")
+        self.source_end = source.list_offsets(sources, "latest", read_committed=committed)
+        self.target_start = target.list_offsets(targets, "earliest")
+        self.target_end = target.list_offsets(targets, "latest")
+        self.target_stable = target.list_offsets(targets, "latest", read_committed=True)
+
+    def require_still(self, target: ClusterAdmin, logs: Iterable[LaneLogs]) -> None:
+        """Raises `MirrorError` if somebody has written to the target meanwhile."""
+        watched = [each.lane.target for each in logs]
+        ends = target.list_offsets(watched, "latest")
+        grown = [at for at in watched if ends.get(at) != self.target_end.get(at)]
+        if grown:
+            raise MirrorError(f"{grown[0]} has grown meanwhile: somebody still writes to it")
+
+
+def _lane(
+    lane: Lane,
+    trace: Trace,
+    carried: Mapping[TopicPartition, LanePlace],
+    bounds: _Bounds,
+    target: ClusterView,
+) -> LaneLogs | LaneFinding:
+    at, to = lane.id.source, lane.target
+    place = carried.get(at)
+    if place is not None and not is_released(place.record):
+        return held(lane.id, to)
+    known = (bounds.source_start, bounds.source_end)
+    if any(at not in some for some in known) or to not in bounds.target_end:
+        return refused(lane.id, to, "one of its partitions has no leader now")
+    if bounds.target_stable.get(to) != bounds.target_end[to]:
+        return refused(
+            lane.id,
+            to,
+            "a transaction on the target is still open; it ends by itself, try again in a minute",
+        )
+    last = trace.positions.get(at)
+    resumed = None
+    if place is not None:
+        changed = _changed_topic(place, lane, target)
+        if changed:
+            return refused(lane.id, to, changed)
+        resumed = Pin(
+            source_offset=place.source_next_offset, target_offset=place.target_next_offset
+        )
+    source_start = bounds.source_start[at]
+    logs = LaneLogs(
+        lane=lane,
+        stored_next=None if last is None else last + 1,
+        pins=trace.pins.get(at, ()),
+        source=OffsetRange(start=source_start, end=max(source_start, bounds.source_end[at])),
+        target=OffsetRange(start=bounds.target_start[to], end=bounds.target_end[to]),
+        is_compacted="compact" in (target.topics[to.topic].setting("cleanup.policy") or ""),
+        resumed=resumed,
+    )
+    problem = impossible(logs)
+    return refused(lane.id, to, problem) if problem else logs
+
+
+def _changed_topic(place: LanePlace, lane: Lane, target: ClusterView) -> str:
+    """Whether one of the topics is another than the lane was released with."""
+    start = place.record.starts[-1]
+    if start.source_topic_id not in (None, lane.source_topic_id):
+        return "the source topic was created again since the lane was released"
+    if start.target_topic_id not in (None, target.topics[lane.target.topic].id):
+        return "the target topic was created again since the lane was released"
+    return ""
+
+
+def _walked(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    logs: Sequence[LaneLogs],
+    begin: WalkFrom,
+    progress: Progress,
+    carried: Mapping[TopicPartition, LanePlace],
+    target: ClusterView,
+) -> dict[TopicPartition, LaneFinding]:
+    if not logs:
+        return {}
+    progress.total(sum(2 * each.target.count for each in logs))
+    findings: dict[TopicPartition, LaneFinding] = {}
+    source_reader = FingerprintReader(
+        config.source_of(flow.id), read_committed=reads_committed(flow)
+    )
+    try:
+        target_reader = FingerprintReader(
+            config.target_of(flow.id), read_committed=True, is_copy=True
+        )
+        try:
+            walker = Walker(source_reader, target_reader, progress.read)
+            for walked in walker.walk(logs, begin):
+                lane = walked.logs.lane
+                place = carried.get(lane.id.source)
+                findings[lane.id.source] = judge(
+                    walked,
+                    target.topics[lane.target.topic].id,
+                    None if place is None else place.position,
+                )
+        finally:
+            target_reader.close()
+    finally:
+        source_reader.close()
+    return findings
+
+
+def _notes(
+    flow: FlowConfig,
+    trace: Trace,
+    selection: Selection,
+    findings: Mapping[TopicPartition, LaneFinding],
+) -> Iterable[str]:
+    chosen = {name for name, _ in selection.mirrored}
+    absent = sorted(at for at in trace.positions if at.topic in chosen and at not in findings)
+    if absent:
+        yield (
+            f"{len(absent)} stored positions are of partitions that one side does not have: "
+            f"{', '.join(map(str, absent[:3]))}"
+        )
+    others = {at.topic for at in trace.positions if at.topic not in chosen}
+    if others:
+        yield f"stored positions of {len(others)} topics that this file does not mirror are left"
+    if trace.garbage_records:
+        yield f"{trace.garbage_records} records in MirrorMaker 2's topics mean nothing; skipped"
+    if flow.read_committed and not reads_committed(flow):
+        yield (
+            "with this file MirrorMaker 2 copies records of aborted transactions too, Heliograph "
+            "does not (read.committed)"
+        )

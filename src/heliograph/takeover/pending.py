@@ -1,0 +1,50 @@
+"""Lanes that a MirrorMaker 2 has mirrored and nobody adopted. Runs on the driver.
+
+Carried as they are, they would be copied again from their first record, after the copy that is
+there. So they wait for `heliograph adopt`, or for somebody who says that this is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from heliograph.broker.view import ClusterView
+from heliograph.config.schema import ClusterConfig, FlowConfig
+from heliograph.ledger.heads import released_lanes
+from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.view import LedgerView
+from heliograph.model import Lane, LaneId, TopicPartition
+from heliograph.takeover.mm2_state import offsets_topic, stored_positions
+
+
+class Adoption:
+    """Of one flow. What MirrorMaker 2 stored is read once: it does not run while we do."""
+
+    def __init__(self, flow: FlowConfig, target: ClusterConfig) -> None:
+        self._flow, self._target = flow, target
+        self._stored: Mapping[TopicPartition, int] | None = None
+
+    def waiting(
+        self, lanes: Iterable[Lane], target: ClusterView, desk: LedgerDesk
+    ) -> frozenset[LaneId]:
+        """Those of `lanes` that must be adopted before they are carried; raises `BrokerError`."""
+        released = desk.ask(self._flow.id, released_lanes)
+        if self._stored is None:
+            ask = self._flow.on_unadopted == "refuse"
+            is_there = offsets_topic(self._flow, self._target) in target.topics
+            self._stored = stored_positions(self._flow, self._target) if ask and is_there else {}
+        begun = desk.ask(self._flow.id, _begun) if self._stored else frozenset()
+        return frozenset(
+            lane.id
+            for lane in lanes
+            if lane.id.source in released
+            or (lane.id.source in self._stored and lane.id.source not in begun)
+        )
+
+
+def _begun(view: LedgerView) -> frozenset[TopicPartition]:
+    return frozenset(
+        lane
+        for lane in view.lanes
+        if (record := view.lane(lane.topic, lane.partition)) is not None and record.starts
+    )

@@ -1,0 +1,242 @@
+"""Hand flows back to MirrorMaker 2: its positions and offset syncs, written exactly. Driver only.
+
+MirrorMaker 2 goes on one after the offset in Connect's offsets topic, so the offset before the
+lane's next one is written there, under the bytes that Connect looks for. The lanes' heads in the
+ledger then say `released`: from here on the target grows without Heliograph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.clients import Clients
+from heliograph.broker.cluster import LATEST
+from heliograph.broker.records import Record
+from heliograph.compat.internal_topics import InternalTopic
+from heliograph.compat.offset_syncs import offset_syncs_topic
+from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.errors import BrokerError, BrokerUnreachable, MirrorError
+from heliograph.ledger.access import (
+    LedgerHand,
+    held_ledger,
+    opened_ledger,
+    require_unled,
+)
+from heliograph.ledger.entries import RELEASED, ledger_topic
+from heliograph.ledger.heads import is_released, settled_head
+from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.model import FlowId, LaneId, TopicName, TopicPartition
+from heliograph.takeover.connect_offsets import (
+    PositionKey,
+    encode_position,
+    encode_position_key,
+    partition_of,
+)
+from heliograph.takeover.mm2_state import (
+    Trace,
+    offsets_topic,
+    read_trace,
+    reads_committed,
+    running_workers,
+)
+from heliograph.topics.naming import source_alias
+from heliograph.wire.mirror_records import OffsetSync, encode_offset_sync
+
+
+class Handing(StrEnum):
+    RELEASE = "release"
+    DONE = "released already"
+    """MirrorMaker 2 has its position; it may have gone on since, so nothing is written again."""
+    EMPTY = "nothing mirrored"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneRelease:
+    lane: LaneId
+    target: TopicPartition
+    handing: Handing
+    next_source_offset: int
+    stored_next: int | None
+    """Where MirrorMaker 2 would have gone on otherwise."""
+    sync: OffsetSync | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowRelease:
+    flow: FlowId
+    offsets_topic: str = ""
+    connector: str = ""
+    lanes: tuple[LaneRelease, ...] = ()
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+    written: bool = False
+
+    @property
+    def releasable(self) -> tuple[LaneRelease, ...]:
+        return tuple(lane for lane in self.lanes if lane.handing is Handing.RELEASE)
+
+    @property
+    def has_problems(self) -> bool:
+        return bool(self.problem) or any(lane.problem for lane in self.lanes)
+
+
+async def release(config: MirrorConfig, flow_id: FlowId, *, write: bool) -> FlowRelease:
+    """What a release comes to, done if `write`; what stands in the way is a value."""
+    try:
+        return await _release(config, config.flow(flow_id), write=write)
+    except MirrorError as exc:
+        return FlowRelease(flow=flow_id, problem=str(exc))
+
+
+async def _release(config: MirrorConfig, flow: FlowConfig, *, write: bool) -> FlowRelease:
+    workers = await running_workers(config, flow.id)
+    if workers:
+        raise MirrorError(f"MirrorMaker 2 is running already: {', '.join(workers)}")
+    ledger = ledger_topic(flow.id.source)
+    if ledger not in ClusterAdmin(config.target_of(flow.id)).describe_topics([ledger]):
+        raise MirrorError(f"there is no ledger of {flow.id}: Heliograph has mirrored nothing")
+    trace = read_trace(config, flow.id)
+    async with held_ledger(config, flow.id) if write else opened_ledger(config, flow.id) as hand:
+        places = await find_places(flow, hand.target, hand.store, every())
+        if not write:
+            require_unled(hand.store.view, flow.id)
+        ends = await hand.target.list_offsets([place.target for place in places], LATEST)
+        lanes = tuple(_lane(place, trace, ends.get(place.target)) for place in places)
+        found = FlowRelease(
+            flow=flow.id,
+            offsets_topic=trace.offsets_topic,
+            connector=trace.connector,
+            lanes=lanes,
+            notes=tuple(_notes(config, flow)),
+            written=write,
+        )
+        if write and found.releasable:
+            await _write(config, flow, hand, found, {place.lane: place for place in places})
+    return found
+
+
+def _lane(place: LanePlace, trace: Trace, end: int | BrokerError | None) -> LaneRelease:
+    last = trace.positions.get(place.lane.source)
+    handing, problem = _handing(place, end, is_stored=last is not None)
+    return LaneRelease(
+        lane=place.lane,
+        target=place.target,
+        handing=handing,
+        next_source_offset=place.source_next_offset,
+        stored_next=None if last is None else last + 1,
+        sync=_sync(place),
+        problem=problem,
+    )
+
+
+def _handing(
+    place: LanePlace, end: int | BrokerError | None, *, is_stored: bool
+) -> tuple[Handing, str]:
+    if is_released(place.record) and is_stored:
+        return Handing.DONE, ""
+    if not isinstance(end, int):
+        return Handing.REFUSED, str(end or "its target partition is gone")
+    if not place.exact and end != place.target_next_offset:
+        return Handing.REFUSED, "its exact place is not known; run the mirror once first"
+    return (Handing.RELEASE if place.source_next_offset else Handing.EMPTY), ""
+
+
+def _sync(place: LanePlace) -> OffsetSync | None:
+    """The last record that was mirrored, on both sides."""
+    runs = place.record.runs
+    if place.position <= runs.source_restart_position:
+        return None
+    return OffsetSync(
+        topic=place.lane.source.topic,
+        partition=place.lane.source.partition,
+        upstream_offset=runs.source_offset_at(place.position - 1),
+        downstream_offset=runs.target_offset_at(place.position - 1),
+    )
+
+
+def _notes(config: MirrorConfig, flow: FlowConfig) -> Iterable[str]:
+    if flow.read_committed and not reads_committed(flow):
+        yield (
+            "MirrorMaker 2 will copy records of aborted transactions: its consumer reads "
+            f"uncommitted unless {flow.id.source}.consumer.isolation.level = read_committed"
+        )
+    if config.target_of(flow.id).worker.exactly_once_source_support != "enabled":
+        yield "MirrorMaker 2 may copy records twice when it is killed; Heliograph does not"
+
+
+async def _write(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    hand: LedgerHand,
+    found: FlowRelease,
+    places: Mapping[LaneId, LanePlace],
+) -> None:
+    """Positions first: until the heads say `released`, a run would go on as if nothing were."""
+    clients = Clients(config)
+    try:
+        _write_positions(config, flow, clients, found)
+        syncs = [lane.sync for lane in found.releasable if lane.sync is not None]
+        if flow.offset_syncs.enabled and syncs:
+            topic = InternalTopic(
+                clients,
+                clients.offset_syncs(flow.id),
+                offset_syncs_topic(flow),
+                replication_factor=flow.offset_syncs.replication_factor,
+            )
+            pairs = [encode_offset_sync(sync) for sync in syncs]
+            topic.write([Record(key=key, value=value) for key, value in pairs])
+    finally:
+        clients.close()
+    heads = [
+        settled_head(
+            places[lane.lane],
+            places[lane.lane].record.head,
+            state=RELEASED,
+            detail="handed to MirrorMaker 2; `heliograph adopt` takes it over again",
+        )
+        for lane in found.lanes
+        if lane.handing in (Handing.RELEASE, Handing.EMPTY)
+    ]
+    await hand.store.write(heads)
+
+
+def _write_positions(
+    config: MirrorConfig, flow: FlowConfig, clients: Clients, found: FlowRelease
+) -> None:
+    target = config.target_of(flow.id)
+    topic, partitions = offsets_topic(flow, target), target.worker.offset_storage_partitions
+    admin = clients.admin(target)
+    admin.ensure_compacted_topic(
+        topic,
+        partitions=partitions,
+        replication_factor=target.worker.offset_storage_replication_factor,
+    )
+    count = _partition_count(admin, topic)
+    records: list[Record] = []
+    for lane in found.releasable:
+        key = encode_position_key(
+            PositionKey(
+                connector=found.connector,
+                cluster=source_alias(flow),
+                topic=lane.lane.source.topic,
+                partition=lane.lane.source.partition,
+            )
+        )
+        value = encode_position(lane.next_source_offset - 1)
+        records.append(Record(key=key, value=value, partition=partition_of(key, count)))
+    clients.writer(target).write(topic, records)
+
+
+def _partition_count(admin: ClusterAdmin, topic: TopicName) -> int:
+    shown = admin.await_partitions({topic: 1})[topic]
+    if isinstance(shown, BrokerError):
+        raise shown
+    found = admin.describe_topics([topic]).get(topic)
+    if found is None:
+        raise BrokerUnreachable(f"cluster {admin.alias}: topic {topic} is gone again")
+    return found.partition_count

@@ -1,0 +1,220 @@
+"""Which topics a flow mirrors, and why each of the others is left out. Pure; runs on the driver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from heliograph.config.schema import FlowConfig
+from heliograph.errors import PluginFailed
+from heliograph.model import ClusterAlias, FlowId, TopicName
+from heliograph.topics.filters import PatternTopicFilter, PythonFilter, topic_filter
+from heliograph.topics.naming import (
+    LEDGER_PREFIX,
+    NamingPolicy,
+    is_cycle,
+    is_heartbeats,
+    naming_policy,
+    target_alias,
+)
+
+BROKER_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)
+"""Topics brokers write for themselves; a copy under the same name would corrupt their state."""
+
+_LEGAL_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_LITERAL: Final = re.compile(r"(?:[\w.-]|\\[.\-])+")
+
+
+class Verdict(StrEnum):
+    MIRRORED = "mirrored"
+    EXCLUDED = "excluded"
+    INTERNAL = "internal"
+    CYCLE = "cycle"
+    NOT_MATCHED = "not matched"
+    FAILED = "failed"
+    """The policy or filter raised, or no broker would take the name; a problem, not a choice."""
+    CLASH = "name clash"
+    """Another topic of the flow would have the same name; a problem, not a choice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDecision:
+    topic: TopicName
+    verdict: Verdict
+    why: str
+    target: TopicName | None = None
+    """The name on the target; None unless mirrored."""
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether the topic was asked for and cannot be mirrored."""
+        return self.verdict in (Verdict.FAILED, Verdict.CLASH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a flow does with every topic of its source, in order of name."""
+
+    flow: FlowId
+    decisions: tuple[TopicDecision, ...]
+    absent: tuple[str, ...]
+    """Topics that the flow asks for by name and that are not there, or not shown to us."""
+
+    @property
+    def mirrored(self) -> tuple[tuple[TopicName, TopicName], ...]:
+        """Source and target name of every topic that is mirrored."""
+        return tuple((d.topic, d.target) for d in self.decisions if d.target is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    """What decides about the topics of one flow."""
+
+    names: PatternTopicFilter | PythonFilter
+    policy: NamingPolicy
+    heartbeats: bool
+    """KIP-1089: whether heartbeats are mirrored whatever the filter says."""
+    in_full: frozenset[str]
+    """Topics that `topics` spells out."""
+    target: ClusterAlias
+
+
+def select_topics(flow: FlowConfig, source_topics: Iterable[TopicName]) -> Selection:
+    """Decide about every topic of the source; raises `ConfigError` for an unusable class."""
+    spelled = (_literal_name(pattern) for pattern in flow.topics)
+    rules = _Rules(
+        names=topic_filter(flow),
+        policy=naming_policy(flow),
+        heartbeats=flow.heartbeats.replicated,
+        in_full=frozenset(name for name in spelled if name is not None),
+        target=target_alias(flow),
+    )
+    seen = sorted(source_topics)
+    # A filter of the operator's own replaces the list, so nothing in it was asked for.
+    asked = rules.in_full if isinstance(rules.names, PatternTopicFilter) else frozenset[str]()
+    return Selection(
+        flow=flow.id,
+        decisions=_without_clashes([_decide(topic, rules) for topic in seen]),
+        absent=tuple(sorted(asked - set(seen))),
+    )
+
+
+def _decide(topic: TopicName, rules: _Rules) -> TopicDecision:
+    left_out: Verdict | None = None
+    try:
+        left_out, why = _filtered(topic, rules.names)
+        return _named(topic, rules, left_out, why)
+    except PluginFailed as exc:
+        # A name nobody asked for is no problem, whatever the policy makes of it.
+        verdict, why = (Verdict.FAILED, str(exc)) if left_out is None else (left_out, why)
+        return TopicDecision(topic=topic, verdict=verdict, why=why)
+
+
+def _named(topic: TopicName, rules: _Rules, left_out: Verdict | None, why: str) -> TopicDecision:
+    heartbeats = rules.heartbeats and is_heartbeats(rules.policy, topic)
+    target = rules.policy.target_topic(topic)
+
+    internal = _internal_because(topic, target, rules)
+    if internal is not None:
+        return TopicDecision(topic=topic, verdict=Verdict.INTERNAL, why=internal)
+    if left_out is not None and not heartbeats:
+        return TopicDecision(topic=topic, verdict=left_out, why=why)
+    if is_cycle(rules.policy, topic, rules.target):
+        why = f"its name says it came from {rules.target}"
+        return TopicDecision(topic=topic, verdict=Verdict.CYCLE, why=why)
+    illegal = _illegal_because(target)
+    if illegal is not None:
+        return TopicDecision(topic=topic, verdict=Verdict.FAILED, why=illegal)
+    if left_out is not None:
+        why = "heartbeats"
+    return TopicDecision(topic=topic, verdict=Verdict.MIRRORED, why=why, target=target)
+
+
+def _filtered(
+    topic: TopicName, names: PatternTopicFilter | PythonFilter
+) -> tuple[Verdict | None, str]:
+    """The verdict of the filter alone, None where it wants the topic, and its reason."""
+    if isinstance(names, PythonFilter):
+        if names.should_mirror(topic):
+            return None, f"`{names.path}` asks for it"
+        return Verdict.NOT_MATCHED, f"`{names.path}` does not ask for it"
+    excluded = names.patterns.excluded(topic)
+    if excluded is not None:
+        return Verdict.EXCLUDED, f"matches topics.exclude `{excluded.pattern}`"
+    included = names.patterns.included(topic)
+    if included is None:
+        return Verdict.NOT_MATCHED, "no pattern of topics"
+    return None, f"matches topics `{included.pattern}`"
+
+
+def _internal_because(topic: TopicName, target: TopicName, rules: _Rules) -> str | None:
+    """Why the topic may not be mirrored though the filter wants it; None where it may.
+
+    MirrorMaker 2 before 4.0 never mirrors a topic that looks internal, so a user's
+    `orders.internal` is out of its reach. Here naming it is asking for it; a wildcard that happens
+    to match is not.
+    """
+    if target in BROKER_TOPICS:
+        return "brokers of the target write it themselves"
+    if target.startswith(LEDGER_PREFIX):
+        return "a mirror's own bookkeeping"
+    if not rules.policy.is_internal(topic):
+        return None
+    if rules.policy.is_mirror_bookkeeping(topic):
+        return "a mirror's own bookkeeping"
+    if topic in rules.in_full:
+        return None
+    return "internal by its name; mirrored only if topics names it in full"
+
+
+def _illegal_because(target: TopicName) -> str | None:
+    """Why no broker would take the name; one that is too long is left to provisioning."""
+    if target in (".", "..") or _LEGAL_NAME.fullmatch(target) is None:
+        return f"its name on the target would be `{target}`, which Kafka does not take"
+    return None
+
+
+def _without_clashes(decisions: list[TopicDecision]) -> tuple[TopicDecision, ...]:
+    """Two topics under one name would mix their records: neither is mirrored.
+
+    Not the first of them either, since which one is first changes when a topic appears.
+    """
+    by_target: dict[TopicName, list[TopicName]] = {}
+    for decision in decisions:
+        if decision.target is not None:
+            by_target.setdefault(decision.target, []).append(decision.topic)
+    return tuple(_or_clash(decision, by_target) for decision in decisions)
+
+
+def _or_clash(
+    decision: TopicDecision, by_target: Mapping[TopicName, list[TopicName]]
+) -> TopicDecision:
+    if decision.target is None or len(by_target[decision.target]) == 1:
+        return decision
+    others = [topic for topic in by_target[decision.target] if topic != decision.topic]
+    listed = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    why = f"would be `{decision.target}` on the target, and so would {listed}"
+    return TopicDecision(topic=decision.topic, verdict=Verdict.CLASH, why=why)
+
+
+def _literal_name(pattern: str) -> str | None:
+    """The topic the pattern spells out, a bare dot read as a dot; None for a real regex."""
+    if _LITERAL.fullmatch(pattern) is None:
+        return None
+    return pattern.replace("\\", "")
+
+
+def shared_targets(
+    selections: Iterable[Selection],
+) -> Mapping[tuple[ClusterAlias, TopicName], tuple[FlowId, ...]]:
+    """Target topics that more than one flow into the same cluster would write to."""
+    writers: dict[tuple[ClusterAlias, TopicName], list[FlowId]] = {}
+    for selection in selections:
+        for _, target in selection.mirrored:
+            writers.setdefault((selection.flow.target, target), []).append(selection.flow)
+    return {place: tuple(flows) for place, flows in writers.items() if len(flows) > 1}

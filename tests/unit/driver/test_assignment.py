@@ -1,0 +1,127 @@
+"""Sticky, weighed assignment, case by case; `tests/property/test_assignment.py` has the laws."""
+
+from __future__ import annotations
+
+from heliograph.driver.assignment import assign, weigh
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    LaneId,
+    LaneLoad,
+    SlotId,
+    TopicName,
+    TopicPartition,
+)
+
+FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
+OTHER = FlowId(source=ClusterAlias("C"), target=ClusterAlias("B"))
+S0, S1, S2 = SlotId(0), SlotId(1), SlotId(2)
+
+
+def lane(partition: int, topic: str = "orders") -> LaneId:
+    return LaneId(flow=FLOW, source=TopicPartition(topic=TopicName(topic), partition=partition))
+
+
+def test_lanes_without_history_spread_evenly() -> None:
+    lanes = [lane(number) for number in range(6)]
+
+    placed = assign(lanes, [S0, S1, S2], {}, {})
+
+    assert [sorted(placed.values()).count(slot) for slot in (S0, S1, S2)] == [2, 2, 2]
+
+
+def test_a_new_lane_goes_to_the_lightest_slot() -> None:
+    current = {lane(0): S0, lane(1): S1}
+
+    placed = assign([lane(0), lane(1), lane(2)], [S0, S1], current, {lane(0): 5.0, lane(1): 2.0})
+
+    assert placed == {lane(0): S0, lane(1): S1, lane(2): S1}
+
+
+def test_nothing_moves_below_the_bound() -> None:
+    current = {lane(0): S0, lane(1): S0, lane(2): S1}
+
+    placed = assign(current, [S0, S1], current, {})
+
+    assert placed == current
+
+
+def test_the_heaviest_slot_gives_a_lane_away_above_the_bound() -> None:
+    current = {lane(number): S0 for number in range(4)}
+
+    placed = assign(current, [S0, S1], current, {})
+
+    assert sorted(placed.values()) == [S0, S0, S1, S1]
+
+
+def test_one_lane_heavier_than_all_others_is_not_sent_back_and_forth() -> None:
+    current = {lane(0): S0, lane(1): S1}
+
+    placed = assign(current, [S0, S1], current, {lane(0): 100.0})
+
+    assert placed == current
+
+
+def test_pinned_lanes_have_their_slots_to_themselves() -> None:
+    critical = lane(0, "critical")
+    others = [lane(number) for number in range(5)]
+
+    placed = assign([critical, *others], [S0, S1, S2], {}, {}, {critical: frozenset({S2})})
+
+    assert placed[critical] == S2
+    assert S2 not in {placed[other] for other in others}
+
+
+def test_pinned_lanes_whose_slots_are_gone_join_the_others() -> None:
+    critical = lane(0, "critical")
+
+    placed = assign([critical, lane(1)], [S0], {}, {}, {critical: frozenset({S2})})
+
+    assert placed == {critical: S0, lane(1): S0}
+
+
+def test_unpinned_lanes_share_all_slots_when_every_slot_is_set_apart() -> None:
+    critical = lane(0, "critical")
+
+    placed = assign([critical, lane(1)], [S0], {}, {}, {critical: frozenset({S0})})
+
+    assert placed == {critical: S0, lane(1): S0}
+
+
+def test_a_bounded_flow_leaves_slots_to_the_others() -> None:
+    lanes = [lane(number) for number in range(4)]
+    others = [
+        LaneId(flow=OTHER, source=TopicPartition(topic=TopicName("pay"), partition=number))
+        for number in range(4)
+    ]
+
+    placed = assign([*lanes, *others], [S0, S1, S2], {}, {}, widths={FLOW: 1})
+
+    (one,) = {placed[each] for each in lanes}
+    assert {placed[other] for other in others} == {S0, S1, S2} - {one}
+
+
+def test_a_bounded_flow_moves_as_a_whole_when_its_slot_is_too_heavy() -> None:
+    lanes = [lane(number) for number in range(3)]
+    others = [
+        LaneId(flow=OTHER, source=TopicPartition(topic=TopicName("pay"), partition=number))
+        for number in range(4)
+    ]
+    current = dict.fromkeys([*lanes, *others], S0)
+
+    placed = assign(current, [S0, S1], current, {}, widths={FLOW: 1, OTHER: 1})
+
+    assert {placed[each] for each in lanes} == {S1}
+    assert {placed[other] for other in others} == {S0}
+
+
+def test_without_slots_nothing_is_assigned() -> None:
+    assert assign([lane(0)], [], {}, {}) == {}
+
+
+def test_a_lane_weighs_what_it_carries_and_what_it_must_catch_up() -> None:
+    idle = weigh(LaneLoad(bytes_per_s=0.0, lag_bytes=0.0))
+    busy = weigh(LaneLoad(bytes_per_s=3 * 2**20, lag_bytes=0.0))
+    behind = weigh(LaneLoad(bytes_per_s=0.0, lag_bytes=60 * 2**20))
+
+    assert (idle, busy, behind) == (1.0, 4.0, 2.0)

@@ -1,0 +1,157 @@
+"""What slots are told, event by event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heliograph.engine.messages import AddLanes, PauseLanes, RemoveLanes, ResumeLanes, Throttle
+from heliograph.engine.roster import Roster
+from heliograph.errors import InvariantError
+from heliograph.model import ClusterAlias, FlowId, SlotId, StartAt
+from tests.unit.engine.lanes import FLOW, lane
+
+S0, S1 = SlotId(0), SlotId(1)
+
+
+def roster_with(*slots: SlotId) -> Roster:
+    roster = Roster()
+    for slot in slots:
+        assert roster.arrived(slot, ()) == []
+    return roster
+
+
+def test_a_slot_that_arrives_is_told_what_it_should_carry_now() -> None:
+    roster = Roster()
+    roster.want({S0: (lane(0),)})
+    roster.want({S0: (lane(1), lane(2))})
+
+    orders = roster.arrived(S0, ())
+
+    assert orders == [(S0, AddLanes(lanes=(lane(1), lane(2))))]
+    assert roster.in_place
+
+
+def test_only_the_difference_is_sent() -> None:
+    roster = roster_with(S0, S1)
+    roster.want({S0: (lane(0),), S1: (lane(1),)})
+
+    orders = roster.want({S0: (lane(0), lane(2)), S1: (lane(1),)})
+
+    assert orders == [(S0, AddLanes(lanes=(lane(2),)))]
+
+
+def test_a_moved_lane_is_added_only_after_it_has_settled() -> None:
+    roster = roster_with(S0, S1)
+    roster.want({S0: (lane(0),)})
+
+    leaving = roster.want({S1: (lane(0),)})
+    meanwhile = roster.want({S1: (lane(0),)})
+    arriving = roster.settled(S0, (lane(0).id,))
+
+    assert leaving == [(S0, RemoveLanes(ids=(lane(0).id,)))]
+    assert meanwhile == []
+    assert arriving == [(S1, AddLanes(lanes=(lane(0),)))]
+
+
+def test_a_lane_wanted_back_while_it_leaves_is_added_again_once_settled() -> None:
+    roster = roster_with(S0, S1)
+    roster.want({S0: (lane(0),)})
+    roster.want({S1: (lane(0),)})
+
+    meanwhile = roster.want({S0: (lane(0),)})
+    settled = roster.settled(S0, (lane(0).id,))
+
+    assert meanwhile == []
+    assert settled == [(S0, AddLanes(lanes=(lane(0),)))]
+
+
+def test_lanes_of_a_silent_slot_are_not_given_away_until_it_is_over() -> None:
+    roster = roster_with(S0, S1)
+    roster.want({S0: (lane(0),)})
+    roster.silent(S0)
+
+    while_silent = roster.want({S1: (lane(0),)})
+    when_over = roster.over(S0)
+
+    assert while_silent == []
+    assert when_over == [(S1, AddLanes(lanes=(lane(0),)))]
+
+
+def test_a_slot_that_comes_back_hears_only_what_it_missed() -> None:
+    roster = roster_with(S0)
+    roster.want({S0: (lane(0), lane(1))})
+    roster.silent(S0)
+    roster.want({S0: (lane(1), lane(2))})
+
+    orders = roster.arrived(S0, (lane(0), lane(1)))
+
+    assert orders == [
+        (S0, RemoveLanes(ids=(lane(0).id,))),
+        (S0, AddLanes(lanes=(lane(2),))),
+    ]
+
+
+def test_a_removal_lost_with_the_connection_is_asked_for_again() -> None:
+    roster = roster_with(S0)
+    roster.want({S0: (lane(0),)})
+    roster.want({})
+    roster.silent(S0)
+
+    orders = roster.arrived(S0, (lane(0),))
+
+    assert orders == [(S0, RemoveLanes(ids=(lane(0).id,)))]
+
+
+def test_a_changed_spec_is_told_and_a_pause_is_not_a_changed_spec() -> None:
+    roster = roster_with(S0)
+    roster.want({S0: (lane(0), lane(1))})
+    changed = replace(lane(0), start_at=StartAt.LATEST)
+
+    respecified = roster.want({S0: (changed, lane(1))})
+    paused = roster.pause((lane(1).id,))
+    repeated = roster.want({S0: (changed, lane(1))})
+    resumed = roster.resume((lane(1).id,))
+
+    assert respecified == [(S0, AddLanes(lanes=(changed,)))]
+    assert paused == [(S0, PauseLanes(ids=(lane(1).id,)))]
+    assert repeated == []
+    assert resumed == [(S0, ResumeLanes(ids=(lane(1).id,)))]
+
+
+def test_a_pause_outlives_the_slot() -> None:
+    roster = roster_with(S0)
+    roster.want({S0: (lane(0),)})
+    roster.pause((lane(0).id,))
+    roster.over(S0)
+
+    orders = roster.arrived(S0, ())
+
+    assert orders == [(S0, AddLanes(lanes=(replace(lane(0), paused=True),)))]
+
+
+def test_a_flows_limit_is_shared_out_by_lanes_and_told_before_the_lanes() -> None:
+    roster = roster_with(S0, S1)
+    other = FlowId(source=ClusterAlias("B"), target=ClusterAlias("A"))
+    roster.limit(FLOW, 900)
+
+    orders = roster.want({S0: (lane(0), lane(1)), S1: (lane(2), lane(3, flow=other))})
+    lifted = roster.limit(FLOW, None)
+
+    assert orders[:2] == [
+        (S0, Throttle(flow=FLOW, bytes_per_s=600)),
+        (S1, Throttle(flow=FLOW, bytes_per_s=300)),
+    ]
+    assert [type(message) for _, message in orders[2:]] == [AddLanes, AddLanes]
+    assert lifted == [
+        (S0, Throttle(flow=FLOW, bytes_per_s=None)),
+        (S1, Throttle(flow=FLOW, bytes_per_s=None)),
+    ]
+
+
+def test_a_lane_in_two_slots_is_our_own_bug() -> None:
+    roster = roster_with(S0, S1)
+
+    with pytest.raises(InvariantError, match="two slots"):
+        roster.want({S0: (lane(0),), S1: (lane(0),)})

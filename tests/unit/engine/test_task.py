@@ -1,0 +1,183 @@
+"""A slot without Spark: real link, pretend carrier."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+from heliograph.clock import monotonic_s
+from heliograph.engine.link import LinkServer, Session
+from heliograph.engine.messages import (
+    AddLanes,
+    Down,
+    Drain,
+    PauseLanes,
+    Progress,
+    RemoveLanes,
+    Settled,
+    Stop,
+)
+from heliograph.engine.task import CarrierFactory, Outcome, Settlement, SlotOrder, run_slot
+from heliograph.model import LaneId, LaneProgress, SlotId
+from tests.spark.fake_carrier import BrokenCarrier, FakeCarrier
+from tests.spark.kit import wait_until
+from tests.unit.engine.lanes import lane
+
+TOKEN = b"t" * 32
+LEASE_S = 1.0
+
+
+class Script:
+    """Says its lines when a slot connects, and answers `Settled` with the next ones."""
+
+    def __init__(self) -> None:
+        self.lines: list[Down] = []
+        self.after_settled: list[Down] = []
+        self.settled: list[LaneId] = []
+        self.reports: list[LaneProgress] = []
+        self.sessions: list[Session] = []
+
+    def hello(self, session: Session) -> None:
+        self.sessions.append(session)
+        for line in self.lines:
+            session.send(line)
+
+    def heard(self, session: Session, message: Progress | Settled) -> None:
+        if isinstance(message, Progress):
+            self.reports += message.lanes
+            return
+        self.settled += message.ids
+        for line in self.after_settled:
+            session.send(line)
+
+    def lost(self, session: Session) -> None: ...
+
+    def freeze(self) -> None:
+        """The driver's event loop hangs, as in a process that is stopped or swapped out."""
+        time.sleep(2 * LEASE_S)
+
+
+def after(server: LinkServer, delay_s: float, function: Callable[[], None]) -> None:
+    def begin() -> None:
+        asyncio.get_running_loop().call_later(delay_s, function)
+
+    server.call(begin)
+
+
+Run = Callable[..., Settlement]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def server(script: Script) -> Iterator[LinkServer]:
+    server = LinkServer(host="127.0.0.1", token=TOKEN, listener=script)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def run(server: LinkServer) -> Run:
+    port = server.start()
+
+    def run(carrier: CarrierFactory = FakeCarrier, token: bytes = TOKEN) -> Settlement:
+        order = SlotOrder(
+            slot=SlotId(0),
+            generation=1,
+            host="127.0.0.1",
+            port=port,
+            token=token,
+            lease_s=LEASE_S,
+            bytes_max=1,
+            clusters={},
+            carrier=carrier,
+        )
+        return asyncio.run(run_slot(order, attempt="0"))
+
+    return run
+
+
+def test_a_removed_lane_is_settled_before_the_driver_hears_of_it(run: Run, script: Script) -> None:
+    script.lines = [AddLanes(lanes=(lane(0), lane(1))), RemoveLanes(ids=(lane(0).id,))]
+    script.after_settled = [Stop()]
+
+    settlement = run()
+
+    assert script.settled == [lane(0).id]
+    assert settlement.outcome is Outcome.STOPPED
+    assert [progress.lane for progress in settlement.lanes] == [lane(1).id]
+
+
+def test_a_drain_settles_all_lanes_and_returns_them(run: Run, script: Script) -> None:
+    script.lines = [AddLanes(lanes=(lane(0), lane(1))), Drain()]
+
+    settlement = run()
+
+    assert settlement.outcome is Outcome.DRAINED
+    assert {progress.state.kind for progress in settlement.lanes} == {"idle"}
+    wait_until(lambda: set(script.settled) == {lane(0).id, lane(1).id})
+
+
+def test_a_slot_that_loses_its_driver_stops_after_its_lease(
+    run: Run, script: Script, server: LinkServer
+) -> None:
+    script.lines = [AddLanes(lanes=(lane(0),))]
+    after(server, 0.5, script.freeze)
+    started_s = monotonic_s()
+
+    settlement = run()
+
+    assert settlement.outcome is Outcome.LEASE_OVER
+    assert 1.0 < monotonic_s() - started_s < 4.0
+
+
+def test_a_slot_with_the_wrong_token_fails_at_once(run: Run) -> None:
+    settlement = run(token=b"x" * 32)
+
+    assert settlement.outcome is Outcome.FAILED
+    assert "does not know the token" in settlement.detail
+
+
+def test_a_bug_of_the_carrier_is_told(run: Run, script: Script) -> None:
+    script.lines = [AddLanes(lanes=(lane(0),))]
+
+    settlement = run(BrokenCarrier)
+
+    assert (settlement.outcome, settlement.detail) == (
+        Outcome.FAILED,
+        "carrier: ValueError: pretend bug",
+    )
+
+
+class CarrierThatCannotSettle(FakeCarrier):
+    async def remove(self, ids: Iterable[LaneId]) -> tuple[LaneProgress, ...]:
+        raise ValueError("cannot settle")
+
+
+def test_a_removal_that_fails_ends_the_slot_instead_of_hanging_the_lane(
+    run: Run, script: Script
+) -> None:
+    script.lines = [AddLanes(lanes=(lane(0),)), RemoveLanes(ids=(lane(0).id,))]
+
+    settlement = run(CarrierThatCannotSettle)
+
+    assert script.settled == []
+    assert settlement.detail == "errand: ValueError: cannot settle"
+
+
+def test_only_lanes_that_changed_are_reported(run: Run, script: Script, server: LinkServer) -> None:
+    still, moving = lane(0), lane(1)
+    script.lines = [AddLanes(lanes=(still, moving)), PauseLanes(ids=(still.id,))]
+    after(server, 1.5, lambda: script.sessions[0].send(Stop()))
+
+    run()
+
+    seen = [progress.lane for progress in script.reports]
+    assert seen.count(still.id) == 1
+    assert seen.count(moving.id) > 1

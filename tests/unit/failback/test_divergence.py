@@ -1,0 +1,133 @@
+"""What becomes of a topic whose histories have parted, or have not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from heliograph.errors import WireError
+from heliograph.failback.divergence import (
+    Beginning,
+    Choice,
+    PartitionParting,
+    TopicParting,
+    Treatment,
+    beginning,
+    from_facts,
+    to_facts,
+    treatment,
+    undecided,
+)
+from heliograph.model import TopicId, TopicName
+
+AN_ID = TopicId("0b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11")
+WHOLE = PartitionParting(
+    partition=0,
+    source_start=0,
+    source_end=100,
+    target_start=20,
+    target_end=130,
+    position=100,
+    source_offset=100,
+    target_offset=100,
+    is_identical=True,
+)
+PARTED = replace(WHOLE, partition=1, source_end=140, unmirrored_records=40, note="a note")
+STRANGE = replace(
+    PARTED, position=None, source_offset=0, unmirrored_records=140, is_identical=False
+)
+
+
+def topic(*partitions: PartitionParting, **others: Any) -> TopicParting:
+    ids: dict[str, Any] = {"source_topic_id": AN_ID, "target_topic_id": AN_ID, **others}
+    return TopicParting(topic=TopicName("orders"), partitions=partitions, **ids)
+
+
+@pytest.mark.parametrize(
+    ("parting", "choice", "preserve", "wanted"),
+    [
+        (topic(WHOLE), Choice.NONE, True, Treatment.CONTINUE),
+        (topic(WHOLE), Choice.RESYNC, True, Treatment.CONTINUE),
+        (topic(WHOLE), Choice.WIPE, True, Treatment.WIPE),
+        (topic(WHOLE, PARTED), Choice.NONE, True, None),
+        (topic(WHOLE, PARTED), Choice.RESYNC, True, Treatment.RECREATE),
+        (topic(WHOLE, PARTED), Choice.RESYNC, False, Treatment.APPEND),
+        (topic(WHOLE, PARTED, is_seedable=False), Choice.RESYNC, True, Treatment.APPEND),
+        (topic(replace(PARTED, is_identical=False)), Choice.RESYNC, True, Treatment.APPEND),
+        (topic(STRANGE, is_recreated=True), Choice.RESYNC, True, Treatment.APPEND),
+        (topic(STRANGE, source_topic_id=None), Choice.NONE, True, Treatment.NEW),
+        (topic(STRANGE, target_topic_id=None), Choice.WIPE, True, Treatment.LEAVE),
+    ],
+)
+def test_a_topic_is_deleted_only_where_that_was_chosen_and_nothing_else_keeps_its_offsets(
+    parting: TopicParting, choice: Choice, preserve: bool, wanted: Treatment | None
+) -> None:
+    assert treatment(parting, choice, preserve=preserve) is wanted
+
+
+def test_only_topics_that_have_parted_wait_for_a_choice() -> None:
+    topics = [topic(WHOLE), topic(PARTED)]
+
+    assert undecided(topics, Choice.NONE) == (topics[1],)
+    assert undecided(topics, Choice.RESYNC) == ()
+
+
+@pytest.mark.parametrize(
+    ("partition", "chosen", "preserve", "wanted"),
+    [
+        (WHOLE, Treatment.CONTINUE, True, (100, 100, None, True)),
+        (PARTED, Treatment.APPEND, False, (100, 100, None, True)),
+        (PARTED, Treatment.RECREATE, True, (100, 100, 100, True)),
+        (PARTED, Treatment.WIPE, True, (0, 20, 20, False)),
+        (PARTED, Treatment.WIPE, False, (0, 20, None, False)),
+        (STRANGE, Treatment.APPEND, True, (0, 20, None, False)),
+        (replace(STRANGE, source_end=0), Treatment.CONTINUE, True, (0, 20, 20, False)),
+    ],
+)
+def test_a_lane_back_begins_at_the_parting_or_where_the_present_primary_begins(
+    partition: PartitionParting,
+    chosen: Treatment,
+    preserve: bool,
+    wanted: tuple[int, int, int | None, bool],
+) -> None:
+    position, source_offset, seed_to, keeps_map = wanted
+
+    found = beginning(topic(partition), partition, chosen, preserve=preserve)
+
+    assert found == Beginning(
+        position=position, source_offset=source_offset, seed_to=seed_to, keeps_map=keeps_map
+    )
+
+
+def test_partitions_that_only_one_side_has_are_left_to_the_flow() -> None:
+    missing = replace(WHOLE, target_start=None, target_end=None)
+
+    assert beginning(topic(missing), missing, Treatment.CONTINUE, preserve=True) is None
+    assert beginning(topic(WHOLE), WHOLE, Treatment.LEAVE, preserve=True) is None
+
+
+def test_what_was_found_survives_the_ledger() -> None:
+    parting = topic(
+        WHOLE,
+        PARTED,
+        replace(STRANGE, source_start=None, source_end=None),
+        is_recreated=True,
+        replication_factor=3,
+        configs={"retention.ms": "-1"},
+        is_seedable=False,
+    )
+
+    stored = json.loads(json.dumps(to_facts(parting)))
+
+    assert from_facts("orders", stored) == parting
+
+
+@pytest.mark.parametrize("broken", [{}, {"partitions": [[1]]}, {"partitions": 7}])
+def test_a_memo_that_makes_no_sense_is_said_to(broken: dict[str, Any]) -> None:
+    facts = {**to_facts(topic(WHOLE)), **broken} if broken else {}
+
+    with pytest.raises(WireError, match=r"makes no sense"):
+        from_facts("orders", facts)

@@ -1,0 +1,46 @@
+"""Chunks laid out again where runs have been written already."""
+
+from __future__ import annotations
+
+from heliograph.ledger.replay_guard import Ahead
+from heliograph.ledger.runs import Run, Runs
+
+
+def run(position: int, source_offset: int, target_offset: int) -> Run:
+    return Run(position=position, source_offset=source_offset, target_offset=target_offset)
+
+
+def test_with_nothing_known_ahead_a_chunk_without_gaps_says_nothing() -> None:
+    for ahead in (Ahead(), Ahead(5, 4), Ahead(5, 6)):
+        told = ahead.told(run(5, 5, 5), [])
+
+        assert told == []
+
+
+def test_chunks_say_where_they_begin_until_they_are_past_what_is_known() -> None:
+    ahead = Ahead(5, 12)
+
+    told = [bool(ahead.told(run(at, at, at), [])) for at in (5, 10, 15, 20)]
+
+    assert told == [True, True, False, False]
+
+
+def test_a_chunk_that_begins_with_a_gap_says_that_once() -> None:
+    ahead = Ahead(5, 12)
+
+    assert ahead.told(run(5, 9, 5), [run(5, 9, 5)]) == [run(5, 9, 5)]
+    assert ahead.told(run(10, 14, 10), [run(11, 20, 11)]) == [run(10, 14, 10), run(11, 20, 11)]
+
+
+def test_a_source_that_was_compacted_since_leaves_nothing_of_the_runs_ahead() -> None:
+    runs = Runs([run(0, 0, 0)])
+    runs.replace_between(10, 20, [run(10, 20, 10), run(14, 30, 14)])
+    ahead = Ahead(5, runs.known_end)
+
+    # Source offsets 5 to 7 are gone, and nothing after them has a gap.
+    for start, end, own in ((5, 12, [run(5, 8, 5)]), (12, 16, []), (16, 30, []), (30, 40, [])):
+        told = ahead.told(run(start, start + 3, start), own)
+        if told:
+            runs.replace_between(told[0].position, end, told)
+
+    assert [runs.source_offset_at(position) for position in range(5, 50)] == list(range(8, 53))

@@ -1,0 +1,4 @@
+"""Heliograph against MirrorMaker 2 on the same brokers in the same run.
+
+Begin at `suite`.
+"""

@@ -1,0 +1,1 @@
+"""The commands `local`, `demo` and `bench`, as `heliograph.cli.app` lists them."""

@@ -1,0 +1,232 @@
+"""Make Kafka start fast: formatted storage, an archive of loaded classes. Runs on the driver.
+
+A broker refuses to start on a folder that was not formatted, and formatting is a JVM of its own.
+What it writes is a checkpoint of the cluster's first metadata, equal for all clusters of a version,
+and a `meta.properties` with ids. So the checkpoint is made once per version and kept in the cache;
+only clusters with SCRAM users, which live in that checkpoint, are formatted for themselves.
+
+The archive (class data sharing) halves the time a broker needs to start. It is recorded by
+starting one broker when a version is first used.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from heliograph.clock import monotonic_s
+from heliograph.errors import LocalClusterError
+from heliograph_tools.localkafka.java import java_executable, java_version
+from heliograph_tools.localkafka.kafka import (
+    KAFKA_VERSION,
+    OnProgress,
+    cache_folder,
+    file_lock,
+    kafka_classpath,
+)
+from heliograph_tools.localkafka.ports import PortHold, accepts
+from heliograph_tools.localkafka.spec import (
+    BrokerPorts,
+    ClusterSpec,
+    Credentials,
+    broker_properties,
+)
+from heliograph_tools.localkafka.supervised import Supervised
+
+_CHECKPOINT: Final = "bootstrap.checkpoint"
+_FORMAT_TIMEOUT_S: Final = 120
+_RECORDING_TIMEOUT_S: Final = 120
+_POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaInstall:
+    """One version of Kafka on this machine, ready to start brokers from."""
+
+    java: Path
+    classpath: tuple[Path, ...]
+    checkpoint: Path
+    archive: Path | None
+    """None where this Java cannot record one; brokers then start more slowly."""
+
+
+def prepare_kafka(
+    version: str = KAFKA_VERSION,
+    *,
+    cache: Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> KafkaInstall:
+    """Fetch, format and record what is missing; returns at once when nothing is."""
+    root = cache_folder() if cache is None else cache
+    java = java_executable()
+    classpath = tuple(kafka_classpath(version, cache=root, on_progress=on_progress))
+    # The archive is bound to the JVM and to the exact classpath it was recorded with.
+    bound_to = "\n".join([java_version(java), str(java.resolve()), *map(str, classpath)])
+    digest = hashlib.sha256(bound_to.encode()).hexdigest()[:12]
+    folder = root / "ready" / f"{version}-{digest}"
+    archive = folder / "classes.jsa"
+    checkpoint = folder / _CHECKPOINT
+    if not folder.is_dir():
+        with file_lock(folder.with_name(folder.name + ".lock")):
+            if not folder.is_dir():
+                if on_progress is not None:
+                    on_progress(f"recording how Kafka {version} starts, once")
+                _record(java, classpath, folder)
+    return KafkaInstall(
+        java=java,
+        classpath=classpath,
+        checkpoint=checkpoint,
+        archive=archive if archive.is_file() else None,
+    )
+
+
+def _record(java: Path, classpath: Sequence[Path], folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".recording-") as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        bare = KafkaInstall(
+            java=java,
+            classpath=tuple(classpath),
+            checkpoint=made / _CHECKPOINT,
+            archive=None,
+        )
+        bare.checkpoint.write_bytes(bootstrap_checkpoint(bare, Path(scratch) / "format", ()))
+        _record_classes(bare, Path(scratch) / "broker-0", made / "classes.jsa")
+        shutil.move(made, folder)
+
+
+def _record_classes(install: KafkaInstall, folder: Path, archive: Path) -> None:
+    spec = ClusterSpec(alias="recording")
+    with contextlib.ExitStack() as holds:
+        held = [holds.enter_context(contextlib.closing(PortHold())) for _ in range(4)]
+        client, internal, controller, proxied = (hold.port for hold in held)
+        ports = BrokerPorts(
+            client=client, internal=internal, controller=controller, proxied=proxied
+        )
+        format_node(install.checkpoint, folder / "log", node_id=0, cluster_id=random_id())
+        settings = broker_properties(
+            spec,
+            index=0,
+            log_dir=folder / "log",
+            ports=[ports],
+            credentials=Credentials(users={}, broker_password=""),
+            tls=None,
+        )
+        write_properties(folder / "server.properties", settings)
+        for hold in held:
+            hold.let_broker_bind()
+        options = [f"-XX:ArchiveClassesAtExit={archive}"]
+        command = broker_command(install, spec, folder / "server.properties", options)
+        broker = Supervised(command=command, log_path=folder / "broker.log", folder=folder)
+        deadline_s = monotonic_s() + _RECORDING_TIMEOUT_S
+        while broker.running and monotonic_s() < deadline_s and not accepts(client):
+            time.sleep(_POLL_S)
+        # A broker that cannot start here cannot start anywhere; the first cluster tells why.
+        broker.kill(signal.SIGTERM)
+
+
+def bootstrap_checkpoint(install: KafkaInstall, scratch: Path, scram: Sequence[str]) -> bytes:
+    """A cluster's first metadata; `scram` is `MECHANISM=[name=…,password=…]` of every user."""
+    scratch.mkdir(mode=0o700, parents=True)
+    settings = {
+        "node.id": "0",
+        "process.roles": "broker,controller",
+        "log.dirs": str(scratch / "log"),
+        "listeners": "CLIENT://127.0.0.1:1,CONTROLLER://127.0.0.1:2",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "CLIENT",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": "0@127.0.0.1:2",
+    }
+    write_properties(scratch / "server.properties", settings)
+    arguments = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    arguments += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    arguments += ["-cp", os.pathsep.join(map(str, install.classpath))]
+    arguments += ["kafka.tools.StorageTool", "format", "--cluster-id", random_id()]
+    arguments += ["--config", str(scratch / "server.properties")]
+    for credential in scram:
+        arguments += ["--add-scram", credential]
+    # Arguments are visible to every user of the machine and these hold passwords, so Java reads
+    # them from a file.
+    argument_file = scratch / "format.args"
+    write_private(argument_file, "\n".join(f'"{_java_quoted(a)}"' for a in arguments))
+    try:
+        answer = subprocess.run(
+            [str(install.java), f"@{argument_file}"],
+            capture_output=True,
+            text=True,
+            timeout=_FORMAT_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise LocalClusterError(f"formatting took more than {_FORMAT_TIMEOUT_S} s") from exc
+    if answer.returncode != 0:
+        told = answer.stderr.strip().splitlines()[-5:]
+        raise LocalClusterError("formatting failed; its last lines:\n" + "\n".join(told))
+    content = (scratch / "log" / _CHECKPOINT).read_bytes()
+    shutil.rmtree(scratch)
+    return content
+
+
+def format_node(checkpoint: Path, log_dir: Path, *, node_id: int, cluster_id: str) -> None:
+    """Leave in `log_dir` what the format command would."""
+    log_dir.mkdir(mode=0o700, parents=True)
+    shutil.copyfile(checkpoint, log_dir / _CHECKPOINT)
+    meta = {
+        "version": "1",
+        "cluster.id": cluster_id,
+        "node.id": str(node_id),
+        "directory.id": random_id(),
+    }
+    write_properties(log_dir / "meta.properties", meta)
+
+
+def broker_command(
+    install: KafkaInstall, spec: ClusterSpec, settings: Path, options: Sequence[str] = ()
+) -> list[str]:
+    logger = "-Dorg.slf4j.simpleLogger"
+    command = [str(install.java), f"-Xmx{spec.heap_mb}m", "-XX:+UseSerialGC", *options]
+    command += [f"{logger}.defaultLogLevel=warn", f"{logger}.log.kafka.server=info"]
+    command += [f"{logger}.showDateTime=true", f"{logger}.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS"]
+    if install.archive is not None:
+        command += [f"-XX:SharedArchiveFile={install.archive}"]
+    if spec.jwks is not None:
+        # Kafka reads keys and tokens from no place that its operator did not allow (KIP-1139).
+        command += [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={spec.jwks}"]
+    command += [*spec.jvm_options, "-cp", os.pathsep.join(map(str, install.classpath))]
+    return [*command, "kafka.Kafka", str(settings)]
+
+
+def random_id() -> str:
+    """An id as Kafka writes its own: 16 bytes, URL-safe base64."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # Kafka rejects ids that its own command line would take for an option.
+        if not text.startswith("-"):
+            return text
+
+
+def write_properties(path: Path, properties: Mapping[str, str]) -> None:
+    lines = [f"{key}={value}".replace("\\", "\\\\") for key, value in properties.items()]
+    write_private(path, "\n".join(lines) + "\n")
+
+
+def write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
+def _java_quoted(argument: str) -> str:
+    return argument.replace("\\", "\\\\").replace('"', '\\"')
