@@ -1,5 +1,5 @@
 """Taking flows over from MirrorMaker 2 at exactly the next record, and handing them back.
 
-`adopt` and `release` are the ways in, `pending` tells the driver which lanes must be adopted first,
+Begin at `adopt` and `release`; `pending` tells the driver which lanes must be adopted first,
 `alignment` finds where both logs match. May import `compat` and below.
 """
