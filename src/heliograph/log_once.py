@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 
-class Said:
+class LogOnce:
     """Safe to share between threads."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from heliograph.config.schema import MirrorConfig
 from heliograph.driver.deletions import Absences, find_deleted
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
 from heliograph.ledger.entries import ledger_topic
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import TopicName, TopicPartition
 from heliograph.topics.deletions import Deletions
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
@@ -104,7 +104,7 @@ class Scene:
         self.config: MirrorConfig = load_config(self.file)
         (self.flow,) = self.config.flows
         self.clients = Clients(self.config)
-        self.desk = LedgerDesk(self.config.clusters)
+        self.ledgers = LedgerService(self.config.clusters)
         self.source_acls = self.clients.acls(self.clients.source(self.flow.id))
         self.target_acls = self.clients.acls(self.clients.target(self.flow.id))
         self.source = self.clients.admin(self.clients.source(self.flow.id))
@@ -113,7 +113,7 @@ class Scene:
     def begin(self) -> None:
         """Make the ledger, as planning the flow does."""
         cluster_id = self.source.describe().cluster_id
-        open_ledger(self.desk, self.flow.id, self.target, cluster_id)
+        open_ledger(self.ledgers, self.flow.id, self.target, cluster_id)
 
     def of_target(self) -> frozenset[AclBinding]:
         """ACLs of the target under this scene's prefix."""
@@ -121,10 +121,10 @@ class Scene:
         return frozenset(each for each in found if each.name.startswith(f"{self.alias}."))
 
     def step(self) -> None:
-        acls_loop(self.flow, self.clients, self.desk).step()
+        acls_loop(self.flow, self.clients, self.ledgers).step()
 
     def close(self) -> None:
-        self.desk.close()
+        self.ledgers.close()
         self.clients.close()
 
 
@@ -196,7 +196,7 @@ def test_acls_follow_their_topics_and_a_second_look_changes_nothing(
         wait_until(lambda: scene.of_target() == wanted, "the ACLs to follow")
         assert isinstance(before, NotAuthorised)
         assert isinstance(as_alice.target.describe_each([renamed])[renamed], TopicView)
-        assert scene.desk.acls(scene.flow.id) == wanted - {present}
+        assert scene.ledgers.acls(scene.flow.id) == wanted - {present}
         end = ledger_end(scene)
         scene.step()
         assert ledger_end(scene) == end
@@ -224,7 +224,7 @@ def test_a_revocation_reaches_the_target_and_others_acls_are_left_alone(
         scene.step()
 
         wait_until(lambda: scene.of_target() == {by_hand}, "the revocation")
-        assert scene.desk.acls(scene.flow.id) == frozenset()
+        assert scene.ledgers.acls(scene.flow.id) == frozenset()
 
 
 def test_in_mirrormaker2_mode_a_revocation_stays_on_the_source(
@@ -252,7 +252,7 @@ def test_a_crash_between_ledger_and_acl_is_mended_by_the_next_look(
     with closing(Scene(guarded, tmp_path, "craA", topics=name)) as scene:
         scene.begin()
         granted(scene.source_acls, acl(name))
-        scene.desk.note_acls(scene.flow.id, added=[ours])
+        scene.ledgers.note_acls(scene.flow.id, added=[ours])
 
         scene.step()
         wait_until(lambda: scene.of_target() == {ours}, "the ACL to follow")
@@ -260,7 +260,7 @@ def test_a_crash_between_ledger_and_acl_is_mended_by_the_next_look(
         revoked(scene.target_acls, ours)
         scene.step()
 
-        assert scene.desk.acls(scene.flow.id) == frozenset()
+        assert scene.ledgers.acls(scene.flow.id) == frozenset()
 
 
 def test_a_source_that_is_another_cluster_than_before_revokes_nothing(
@@ -269,8 +269,8 @@ def test_a_source_that_is_another_cluster_than_before_revokes_nothing(
     name = create_topic(guarded["A"], topic("orders"))
     ours = acl(f"othA.{name}")
     with closing(Scene(guarded, tmp_path, "othA", topics=name)) as scene:
-        open_ledger(scene.desk, scene.flow.id, scene.target, "the one there was before")
-        scene.desk.note_acls(scene.flow.id, added=[ours])
+        open_ledger(scene.ledgers, scene.flow.id, scene.target, "the one there was before")
+        scene.ledgers.note_acls(scene.flow.id, added=[ours])
         granted(scene.target_acls, ours)
 
         scene.step()
@@ -289,12 +289,12 @@ def test_clusters_without_an_authorizer_are_named_once_for_all_flows(
         {"offA->offB": {"topics": "none"}, "offB->offA": {"topics": "none"}},
     )
     config = load_config(file)
-    with closing(Clients(config)) as clients, closing(LedgerDesk(config.clusters)) as desk:
+    with closing(Clients(config)) as clients, closing(LedgerService(config.clusters)) as ledgers:
         with pytest.raises(AuthorizerOff):
             clients.acls(config.clusters[config.flows[0].id.source]).topic_acls()
         for _ in range(2):
             for flow in config.flows:
-                acls_loop(flow, clients, desk).step()
+                acls_loop(flow, clients, ledgers).step()
 
     said = [r.getMessage() for r in caplog.records if r.name == "heliograph.compat.acls"]
     assert sorted(said) == [
@@ -312,7 +312,7 @@ def test_missing_permissions_are_named_once_and_leave_the_ledger_as_it_was(
         granted(boss.source_acls, acl(name), acl(name, AclOperation.ALTER))
         wanted = {acl(f"lackA.{name}"), acl(f"lackA.{name}", AclOperation.ALTER)}
         with closing(Scene(guarded, tmp_path, "lackA", "mirror", topics=name)) as scene:
-            loop = acls_loop(scene.flow, scene.clients, boss.desk)
+            loop = acls_loop(scene.flow, scene.clients, boss.ledgers)
             loop.step()
             allow_on_cluster(guarded["A"], "mirror", ClientOperation.DESCRIBE)
             allow_on_cluster(guarded["B"], "mirror", ClientOperation.DESCRIBE)
@@ -320,7 +320,7 @@ def test_missing_permissions_are_named_once_and_leave_the_ledger_as_it_was(
             wait_until(lambda: can_look(scene.target_acls), "DESCRIBE on the target")
             loop.step()
             loop.step()
-            remembered, created = boss.desk.acls(boss.flow.id), boss.of_target()
+            remembered, created = boss.ledgers.acls(boss.flow.id), boss.of_target()
             allow_on_cluster(guarded["B"], "mirror", ClientOperation.ALTER)
 
             def is_followed() -> bool:
@@ -338,7 +338,7 @@ def test_missing_permissions_are_named_once_and_leave_the_ledger_as_it_was(
             "cluster lackA-to: missing permission ALTER on the cluster: ACLs are not changed there",
         ]
         assert (remembered, created) == (frozenset(), frozenset())
-        assert boss.desk.acls(boss.flow.id) == wanted
+        assert boss.ledgers.acls(boss.flow.id) == wanted
 
 
 def allow_on_cluster(cluster: LocalCluster, user: str, operation: ClientOperation) -> None:
@@ -405,7 +405,7 @@ def test_a_topic_that_is_hidden_from_us_is_not_taken_for_a_deleted_one(
         for name in (shown, hidden, gone):
             renamed = TopicName(create_topic(guarded["B"], f"hidA.{name}"))
             written = boss.target.describe_topics([renamed])[renamed]
-            begin_lanes(boss.desk, boss.flow.id, name, written)
+            begin_lanes(boss.ledgers, boss.flow.id, name, written)
         for name in (shown, hidden):
             create_topic(guarded["A"], name)
         describe = AclOperation.DESCRIBE
@@ -420,7 +420,7 @@ def test_a_topic_that_is_hidden_from_us_is_not_taken_for_a_deleted_one(
                 source_admin=scene.source,
                 source=scene.source.describe(),
                 target=target,
-                desk=boss.desk,
+                ledgers=boss.ledgers,
                 absences=absences,
             )
 
@@ -440,7 +440,7 @@ def test_a_plan_shows_settings_and_acls_before_they_change(
     with closing(Scene(guarded, tmp_path, "plaA", topics=name)) as scene:
         scene.begin()
         granted(scene.source_acls, acl(name, pattern=PREFIXED))
-        scene.desk.note_acls(scene.flow.id, added=[old])
+        scene.ledgers.note_acls(scene.flow.id, added=[old])
         granted(scene.target_acls, old)
 
         document = json.loads(heliograph("plan", scene.file, "--json"))

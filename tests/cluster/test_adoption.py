@@ -21,17 +21,17 @@ from heliograph.cli.release import release
 from heliograph.config.load import load_config
 from heliograph.inspect.status import StatusReader
 from heliograph.ledger.entries import ledger_topic
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.ledger.translate import to_target
 from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph.takeover.connect_offsets import (
     SOURCE_CONNECTOR,
-    PositionKey,
+    StoredOffsetKey,
     encode_position,
     encode_position_key,
     partition_of,
 )
-from heliograph.takeover.pending import Adoption
+from heliograph.takeover.pending import PendingAdoption
 from heliograph.topics.lanes import plan_lanes
 from heliograph.topics.selection import select_topics
 from heliograph.wire.mirror_records import OffsetSync, decode_offset_sync, encode_offset_sync
@@ -133,8 +133,8 @@ class Stage:
     def carry(self) -> None:
         carry_once(self.config, self.flow)
 
-    def _key(self) -> PositionKey:
-        return PositionKey(
+    def _key(self) -> StoredOffsetKey:
+        return StoredOffsetKey(
             connector=SOURCE_CONNECTOR,
             cluster=self.flow.source,
             topic=TopicName(self.topic),
@@ -185,8 +185,8 @@ def waits_for_adoption(stage: Stage) -> bool:
     )
     source, target = ClusterAdmin(config.source_of(stage.flow)).describe(), admin.describe()
     lanes = plan_lanes(flow, select_topics(flow, source.topics), source, target)
-    with closing(LedgerDesk(config.clusters)) as desk:
-        return bool(Adoption(flow, cluster).waiting(lanes, target, desk))
+    with closing(LedgerService(config.clusters)) as ledgers:
+        return bool(PendingAdoption(flow, cluster).waiting(lanes, target, ledgers))
 
 
 def test_a_copy_that_was_killed_goes_on_at_exactly_the_next_record(stage: Stage) -> None:
@@ -280,10 +280,10 @@ def test_every_position_since_the_start_of_the_comparison_translates_exactly(
     stage.run("adopt", "--from", "earliest", "--yes")
     stage.carry()
 
-    places = _places(stage)
+    locations = _places(stage)
     copies = stage.copies()
     for offset in (0, 10, 29, 30, 35, 40, 59, 60, 99):
-        answer = to_target(places[0].record.runs, places[0].end, offset)
+        answer = to_target(locations[0].record.runs, locations[0].end, offset)
         after = [r for r in copies if r.offset >= answer.offset]
         # Who has not come to the records copied twice cannot but meet them twice.
         again = originals[offset:40] + originals[30:] if offset < 30 else originals[offset:]
@@ -426,7 +426,7 @@ def _places(stage: Stage) -> Sequence[Any]:
         config = load_config(stage.config)
         reader = StatusReader(config)
         try:
-            return await reader.places(config.flow(stage.flow))
+            return await reader.locations(config.flow(stage.flow))
         finally:
             await reader.close()
 

@@ -14,14 +14,14 @@ from typer.testing import CliRunner, Result
 
 from heliograph.audit.findings import FindingKind
 from heliograph.audit.loop import AuditLoop
-from heliograph.audit.plan import AuditChoice, note_of
+from heliograph.audit.plan import AuditOptions, note_of
 from heliograph.audit.repair import repair
 from heliograph.audit.run import AuditReport, audit_flow
 from heliograph.cli.app import app
 from heliograph.config.load import load_config
 from heliograph.errors import AuditDiffers
-from heliograph.ledger.locations import every
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.locations import all_topics
+from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId, OffsetRange, TopicName, TopicPartition
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.auditing import Row, audited, inside, rows, vouch, write_rows
@@ -122,7 +122,7 @@ def test_a_mirrored_flow_is_equal_with_transactions_compaction_codecs_and_tiny_b
     file = _file(pair, flow, tmp_path, topics=f"{name}-.*", policy=None)
     carry(file, lanes=6)
 
-    report = audited(file, flow, AuditChoice(unit_records_max=700))
+    report = audited(file, flow, AuditOptions(unit_records_max=700))
 
     tallies = {tally.topic: tally for tally in report.topics}
     assert not report.differs
@@ -194,13 +194,13 @@ def test_an_audit_goes_on_where_the_last_one_ended(
     for alias in ("A", "B"):
         write_rows(pair[alias], name, records[:2_000])
     vouch(file, flow, name, 2_000)
-    first = audited(file, flow, AuditChoice(unit_records_max=1_000))
+    first = audited(file, flow, AuditOptions(unit_records_max=1_000))
     for alias in ("A", "B"):
         write_rows(pair[alias], name, records[2_000:])
     vouch(file, flow, name, 3_000)
 
-    second = audited(file, flow, AuditChoice(resume=True))
-    third = audited(file, flow, AuditChoice(resume=True))
+    second = audited(file, flow, AuditOptions(resume=True))
+    third = audited(file, flow, AuditOptions(resume=True))
 
     assert (first.records, second.records, third.records) == (2_000, 1_000, 0)
     assert not (first.differs or second.differs or third.differs)
@@ -216,12 +216,12 @@ def test_an_audit_that_was_stopped_is_taken_up_again_with_what_it_had_found(
     vouch(file, flow, name, len(records))
     config = load_config(file)
     run = inside(config, flow)
-    choice = AuditChoice(unit_records_max=1_000)
+    choice = AuditOptions(unit_records_max=1_000)
     stopped = audit_flow(
-        config, flow, choice, every(), lambda units, heard: run(list(units)[:1], heard)
+        config, flow, choice, all_topics(), lambda units, heard: run(list(units)[:1], heard)
     )
 
-    resumed = audited(file, flow, AuditChoice(resume=True))
+    resumed = audited(file, flow, AuditOptions(resume=True))
 
     assert stopped.records == 1_000
     assert resumed.records == 2_000
@@ -239,9 +239,9 @@ def test_a_time_leaves_out_what_is_older_and_a_sample_says_its_share(
     write_rows(pair["B"], name, records, per_batch=500)
     vouch(file, flow, name, len(records))
 
-    since = audited(file, flow, AuditChoice(since_ms=records[7_500][0]))
-    sampled = audited(file, flow, AuditChoice(sample=0.3, unit_records_max=1_000, seed=7))
-    again = audited(file, flow, AuditChoice(sample=0.3, unit_records_max=1_000, seed=7))
+    since = audited(file, flow, AuditOptions(since_ms=records[7_500][0]))
+    sampled = audited(file, flow, AuditOptions(sample=0.3, unit_records_max=1_000, seed=7))
+    again = audited(file, flow, AuditOptions(sample=0.3, unit_records_max=1_000, seed=7))
 
     assert since.records == 2_500
     assert 0 < sampled.compared_units < sampled.unit_count == 10
@@ -387,9 +387,9 @@ def scene(
 
 def _noted(file: Path, flow: FlowId, topic: str) -> int | None:
     """How far the ledger says that the lane was audited."""
-    with closing(LedgerDesk(load_config(file).clusters)) as desk:
+    with closing(LedgerService(load_config(file).clusters)) as ledgers:
         lane = TopicPartition(topic=TopicName(topic), partition=0)
-        note = desk.ask(flow, lambda view: note_of(view, lane))
+        note = ledgers.ask(flow, lambda view: note_of(view, lane))
     return None if note is None else note.position
 
 

@@ -17,7 +17,7 @@ import pytest
 from heliograph.cli.app import main
 from heliograph.config.load import load_config
 from heliograph.ledger.lease import Leases
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
@@ -37,7 +37,7 @@ DEAD = "127.0.0.1:1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class LogOnce:
     code: int
     out: str
     err: str
@@ -47,7 +47,7 @@ class Said:
         return json.loads(self.out)
 
 
-def heliograph(*arguments: str | Path) -> Said:
+def heliograph(*arguments: str | Path) -> LogOnce:
     """The command line in this process, as its entry point runs it."""
     out, err = io.StringIO(), io.StringIO()
     before, sys.argv = sys.argv, ["heliograph", *map(str, arguments)]
@@ -59,7 +59,7 @@ def heliograph(*arguments: str | Path) -> Said:
         code = ended.code if isinstance(ended.code, int) else 0
     finally:
         sys.argv = before
-    return Said(code=code, out=out.getvalue(), err=err.getvalue())
+    return LogOnce(code=code, out=out.getvalue(), err=err.getvalue())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,8 +251,8 @@ def test_status_from_outside_follows_a_mirror_that_runs_and_a_second_driver_stan
     pair: dict[str, LocalCluster], mirrored: Mirrored
 ) -> None:
     config = load_config(mirrored.file)
-    desk = LedgerDesk(config.clusters)
-    second = Leases(config, desk, lease_s=3.0, host="elsewhere")
+    ledgers = LedgerService(config.clusters)
+    second = Leases(config, ledgers, lease_s=3.0, host="elsewhere")
     try:
         with running_mirror(mirrored.file) as mirror:
             second.start()
@@ -265,7 +265,7 @@ def test_status_from_outside_follows_a_mirror_that_runs_and_a_second_driver_stan
         wait_until(lambda: second.leads(FLOW), "the second driver to take over", timeout_s=5.0)
     finally:
         second.release()
-        desk.close()
+        ledgers.close()
 
     (flow,) = said.document["flows"]
     assert held_back
@@ -279,10 +279,10 @@ def test_a_silent_leader_is_followed_by_one_other_and_steps_down_when_it_is_back
     mirrored: Mirrored,
 ) -> None:
     config = load_config(mirrored.file)
-    desks = [LedgerDesk(config.clusters) for _ in range(3)]
+    desks = [LedgerService(config.clusters) for _ in range(3)]
     silent, first, other = (
-        Leases(config, desk, lease_s=1.5, host=f"host-{number}")
-        for number, desk in enumerate(desks)
+        Leases(config, ledgers, lease_s=1.5, host=f"host-{number}")
+        for number, ledgers in enumerate(desks)
     )
     try:
         silent.start()
@@ -300,8 +300,8 @@ def test_a_silent_leader_is_followed_by_one_other_and_steps_down_when_it_is_back
     finally:
         first.release()
         other.release()
-        for desk in desks:
-            desk.close()
+        for ledgers in desks:
+            ledgers.close()
 
 
 def test_a_bad_file_gets_all_its_problems_and_exit_code_2(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from heliograph.ledger.entries import (
     new_author,
 )
 from heliograph.ledger.runs import Run
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, TopicName, TopicPartition
 from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
 from tests.kit.clusters import TopicNames
@@ -234,9 +234,9 @@ def copied_badly(scene: Scene, *, changed: int, missing: int) -> None:
     )
     ids: dict[str, Any] = {"source_topic_id": None, "target_topic_id": None, "at_ms": 1}
     at: dict[str, Any] = {"topic": orders, "partition": 0}
-    with closing(LedgerDesk(scene.config.clusters)) as desk:
-        open_ledger(desk, scene.flow, ClusterAdmin(scene.config.target_of(scene.flow)), None)
-        desk.note(
+    with closing(LedgerService(scene.config.clusters)) as ledgers:
+        open_ledger(ledgers, scene.flow, ClusterAdmin(scene.config.target_of(scene.flow)), None)
+        ledgers.note(
             scene.flow,
             [
                 StartEntry(
@@ -394,8 +394,8 @@ def test_shadows_are_followed_by_no_flow_whatever_it_asks_for(good: Scene) -> No
     name = f"heliograph-drill.{good.group}-back"
     commit(good.pair["A"], name, good.orders, {0: 3})
 
-    with closing(Clients(config)) as clients, closing(LedgerDesk(config.clusters)) as desk:
-        loops = upkeep_loops(config, clients, desk, dict)
+    with closing(Clients(config)) as clients, closing(LedgerService(config.clusters)) as ledgers:
+        loops = upkeep_loops(config, clients, ledgers, dict)
         (follower,) = [loop.follower for loop in loops if isinstance(loop, CheckpointsLoop)]
         follower.look()
 
@@ -424,11 +424,11 @@ def test_a_drill_that_is_due_is_done_once_and_its_failure_stays_shown(
         scene = scene_of(pair, tmp_path, topic("drilldue"), failover_webhook_url=address)
         copied_badly(scene, changed=25, missing=40)
         config = scene.config
-        desk = stack.enter_context(closing(LedgerDesk(config.clusters)))
-        idle = DrillLoop(config, config.flow(scene.flow), desk)
+        ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
+        idle = DrillLoop(config, config.flow(scene.flow), ledgers)
         idle.step()
         scheduled = ask("drill", scene.file, "--every", "7d", "--sample", "30")
-        loop = Counted(config, config.flow(scene.flow), desk, interval_s=0.1)
+        loop = Counted(config, config.flow(scene.flow), ledgers, interval_s=0.1)
         loops = Loops([loop], lambda _: True)
 
         loops.start()
@@ -447,13 +447,13 @@ def test_a_drill_that_is_due_is_done_once_and_its_failure_stays_shown(
         assert "failed: group" in problems[scene.flow]
         # A driver that starts anew shows it too, and does not drill again.
         with pytest.raises(DrillFailed, match="1 changed"):
-            DrillLoop(config, config.flow(scene.flow), desk).step()
+            DrillLoop(config, config.flow(scene.flow), ledgers).step()
         assert scene.last_drill() == last
         assert "last drill" in ask("status", scene.file).out
         again = ask("drill", scene.file, "--every", "7d", "--json").document
         assert again["next_due_ms"] == last.at_ms + 604_800_000
         assert ask("drill", scene.file, "--every", "off").code == 0
-        DrillLoop(config, config.flow(scene.flow), desk).step()
+        DrillLoop(config, config.flow(scene.flow), ledgers).step()
         assert len(heard) == 1
 
 
@@ -469,9 +469,9 @@ def test_a_drill_that_cannot_be_done_raises_one_alarm_and_is_noted(
         dead = tmp_path / "dead.properties"
         dead.write_text(f"{text}{good.flow}.failover.webhook.url = {address}\n")
         config = load_config(dead)
-        desk = stack.enter_context(closing(LedgerDesk(config.clusters)))
-        forget_last(desk, good.flow)
-        loop = DrillLoop(config, config.flow(good.flow), desk)
+        ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
+        forget_last(ledgers, good.flow)
+        loop = DrillLoop(config, config.flow(good.flow), ledgers)
 
         for _ in range(2):
             with pytest.raises(DrillFailed, match="could not be done"):
@@ -481,9 +481,9 @@ def test_a_drill_that_cannot_be_done_raises_one_alarm_and_is_noted(
         assert last is not None
         assert last.verdict == "not done"
         assert len(heard) == 1
-        forget_last(desk, good.flow)
+        forget_last(ledgers, good.flow)
     assert ask("drill", good.file, "--every", "off").code == 0
 
 
-def forget_last(desk: LedgerDesk, flow: FlowId) -> None:
-    desk.note(flow, [Tombstone(key=MemoKey(subject=LAST_SUBJECT))])
+def forget_last(ledgers: LedgerService, flow: FlowId) -> None:
+    ledgers.note(flow, [Tombstone(key=MemoKey(subject=LAST_SUBJECT))])

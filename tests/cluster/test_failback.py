@@ -16,13 +16,13 @@ from heliograph.broker.admin import ClusterAdmin
 from heliograph.cli.app import app
 from heliograph.errors import ConfigError, MirrorError, NotAuthorised, RecoveryRefused
 from heliograph.failback.command import abandon, fail_back
-from heliograph.failback.divergence import Choice, Treatment
-from heliograph.failback.lane import Settled, Sides, settled_lane
-from heliograph.ledger.access import opened_ledger
+from heliograph.failback.divergence import Choice, Resolution
+from heliograph.failback.lane import ClusterPair, Settled, settled_lane
+from heliograph.ledger.access import open_ledger
 from heliograph.ledger.fence import fence_of
 from heliograph.ledger.lease import Leases
-from heliograph.ledger.locations import LanePlace
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.locations import LaneLocation
+from heliograph.ledger.service import LedgerService
 from heliograph.ledger.translate import to_source, to_target
 from heliograph.model import TopicName
 from heliograph.procedure.steps import StepEvent
@@ -72,7 +72,7 @@ def test_a_topic_that_has_not_parted_goes_on_with_the_same_offsets_and_its_group
     report = stage.fail_back()
     stage.mirror(stage.back, lanes=2)
 
-    assert report.treatments == {TopicName(name): Treatment.CONTINUE}
+    assert report.treatments == {TopicName(name): Resolution.CONTINUE}
     old, present = read_all(pair["A"], name), read_all(pair["B"], name)
     assert [len(records) for records in present.values()] == [250, 250]
     for number, records in present.items():
@@ -81,11 +81,11 @@ def test_a_topic_that_has_not_parted_goes_on_with_the_same_offsets_and_its_group
     assert committed(pair["A"], f"early-{name}", name) == {0: 150, 1: 7}
     # Behind the parting nothing was there yet when groups were moved.
     assert committed(pair["A"], f"late-{name}", name) == {0: 200, 1: 200}
-    for place in stage.places(stage.back).values():
-        assert place.position == 250
-        assert place.record.runs.identical(place.position)
+    for location in stage.locations(stage.back).values():
+        assert location.position == 250
+        assert location.record.runs.identical(location.position)
         for offset in (0, 7, 199, 200, 230, 250):
-            assert to_target(place.record.runs, place.end, offset).offset == offset
+            assert to_target(location.record.runs, location.end, offset).offset == offset
     assert stage.fail_back().was_over
 
 
@@ -100,7 +100,7 @@ def test_a_thousand_unmirrored_records_are_saved_and_the_difference_is_appended_
     produce(pair["B"], name, [NewRec(key=b"foreign")] * 3)
     produce_transactions(pair["A"], name, made[6:], transactional_id=name)
     stage.mirror(stage.there, lanes=1)
-    parting = end_offsets(pair["A"], name)[0]
+    divergence = end_offsets(pair["A"], name)[0]
     mirrored = only(pair["B"], name)
     lost = Transaction(records=numbered(20, start=5_000), commit=False)
     produce_transactions(pair["A"], name, [lost], transactional_id=name)
@@ -115,19 +115,19 @@ def test_a_thousand_unmirrored_records_are_saved_and_the_difference_is_appended_
     before = only(pair["A"], name)
     stage.mirror(stage.back, lanes=1)
 
-    assert report.treatments == {TopicName(name): Treatment.APPEND}
+    assert report.treatments == {TopicName(name): Resolution.APPEND}
     saved = only(pair["B"], f"saved-{stage.there.source}")
     assert [(r.key, r.value, r.timestamp_ms) for r in saved] == [
-        (r.key, r.value, r.timestamp_ms) for r in before if r.offset >= parting
+        (r.key, r.value, r.timestamp_ms) for r in before if r.offset >= divergence
     ]
     origins = [dict(record.headers)["heliograph.origin.offset"] for record in saved]
     assert [int(origin or b"") for origin in origins] == [
-        r.offset for r in before if r.offset >= parting
+        r.offset for r in before if r.offset >= divergence
     ]
     (file,) = (tmp_path / "saved").rglob("*.parquet")
     rows = pq.read_table(file).to_pylist()
     assert [(row["offset"], row["key"], row["timestamp_ms"]) for row in rows] == [
-        (r.offset, r.key, r.timestamp_ms) for r in before if r.offset >= parting
+        (r.offset, r.key, r.timestamp_ms) for r in before if r.offset >= divergence
     ]
     present, after = only(pair["B"], name), only(pair["A"], name)
     assert contents(present[: len(mirrored)]) == contents(mirrored)
@@ -153,11 +153,11 @@ def test_a_lane_whose_producer_the_broker_has_forgotten_is_found_in_its_log(
     produce(pair["A"], name, numbered(40, start=40))
     stage.mirror(stage.there, lanes=1)
     produce(pair["B"], name, numbered(20, start=500))
-    (place,) = stage.places(stage.there).values()
-    start = place.record.starts[0]
+    (location,) = stage.locations(stage.there).values()
+    start = location.record.starts[0]
     # As a day later: nothing but the lane's start is left to go by.
     forgotten = replace(
-        place, exact=False, position=start.position, record=replace(place.record, head=None)
+        location, exact=False, position=start.position, record=replace(location.record, head=None)
     )
 
     found = asyncio.run(_settled(stage, forgotten, (0, 103)))
@@ -167,13 +167,15 @@ def test_a_lane_whose_producer_the_broker_has_forgotten_is_found_in_its_log(
     assert found.runs.target_offset_at(40) == 43
 
 
-async def _settled(stage: Stage, place: LanePlace, bounds: tuple[int, int]) -> Settled:
+async def _settled(stage: Stage, location: LaneLocation, bounds: tuple[int, int]) -> Settled:
     config = stage.config
-    async with opened_ledger(config, stage.there) as hand:
-        await hand.store.catch_up()
-        await hand.target.refresh([place.target.topic])
-        sides = Sides(config=config, flow=config.flow(stage.there), source=hand.target, hand=hand)
-        return await settled_lane(sides, place, bounds)
+    async with open_ledger(config, stage.there) as ledger:
+        await ledger.store.catch_up()
+        await ledger.target.refresh([location.target.topic])
+        pair = ClusterPair(
+            config=config, flow=config.flow(stage.there), source=ledger.target, ledger=ledger
+        )
+        return await settled_lane(pair, location, bounds)
 
 
 def test_same_offsets_are_kept_by_deleting_the_topic_and_copying_from_the_parting(
@@ -198,13 +200,14 @@ def test_same_offsets_are_kept_by_deleting_the_topic_and_copying_from_the_partin
 
     assert f"deleted on {stage.there.source}: {name}, 1,300 offsets in 2 partitions" in told.output
     assert "1,000 of them saved first" in told.output
-    assert report.treatments == {TopicName(name): Treatment.RECREATE}
+    assert report.treatments == {TopicName(name): Resolution.RECREATE}
     assert len(only(pair["B"], f"saved-{stage.there.source}")) == 1_000
     old, present = read_all(pair["A"], name), read_all(pair["B"], name)
     for number, records in present.items():
         assert with_offsets(old[number]) == with_offsets(r for r in records if r.offset >= 150)
     assert all(
-        place.record.runs.identical(place.position) for place in stage.places(stage.back).values()
+        location.record.runs.identical(location.position)
+        for location in stage.locations(stage.back).values()
     )
     # Before the parting the old primary has nothing any more.
     assert committed(pair["A"], f"g-{name}", name) == {0: 150, 1: 150}
@@ -238,8 +241,8 @@ def test_other_records_where_mirrored_ones_were_part_the_histories_there_and_not
     stage.mirror(stage.back, lanes=2)
 
     assert report.treatments == {
-        TopicName(other): Treatment.APPEND,
-        TopicName(shorter): Treatment.CONTINUE,
+        TopicName(other): Resolution.APPEND,
+        TopicName(shorter): Resolution.CONTINUE,
     }
     parted, cut = (each.partitions[0] for each in report.partings)
     assert (parted.position, parted.source_offset, parted.target_offset) == (60, 60, 60)
@@ -273,9 +276,9 @@ def test_topics_created_again_or_only_on_one_side_are_each_treated_as_what_they_
     stage.mirror(stage.back, lanes=2)
 
     assert report.treatments == {
-        TopicName(again): Treatment.APPEND,
-        TopicName(only_new): Treatment.NEW,
-        TopicName(only_old): Treatment.LEAVE,
+        TopicName(again): Resolution.APPEND,
+        TopicName(only_new): Resolution.NEW,
+        TopicName(only_old): Resolution.LEAVE,
     }
     saved = only(pair["B"], f"saved-{stage.there.source}")
     assert [record.key for record in saved] == [
@@ -307,7 +310,7 @@ def test_a_compacted_topic_has_not_parted_where_only_one_side_was_cleaned(
     # The record that made the broker clean is the one that was never mirrored.
     assert (found.position, found.unmirrored_records, found.note) == (90, 1, "")
     # Its beginning cannot be deleted, so it cannot be made to begin elsewhere.
-    assert report.treatments == {TopicName(name): Treatment.APPEND}
+    assert report.treatments == {TopicName(name): Resolution.APPEND}
     latest = {record.key: record.value for record in only(pair["A"], name)}
     assert latest == {record.key: record.value for record in only(pair["B"], name)} | {
         ROLL_KEY: b""
@@ -329,9 +332,9 @@ def test_wiping_copies_everything_the_present_primary_has(
 
     command = ["failback", str(stage.file), "--flow", str(stage.there), "--wipe", "--yes", "--json"]
     folder, saved = tmp_path / "saved", f"saved-{name}"
-    places = ["--export-dir", str(folder), "--export-topic", saved]
-    done = CliRunner().invoke(app(), [*command, *places])
-    again = CliRunner().invoke(app(), [*command, *places])
+    locations = ["--export-dir", str(folder), "--export-topic", saved]
+    done = CliRunner().invoke(app(), [*command, *locations])
+    again = CliRunner().invoke(app(), [*command, *locations])
     stage.mirror(stage.back, lanes=1)
 
     report = json.loads(done.stdout)
@@ -368,11 +371,11 @@ def test_two_clusters_change_places_twice_and_every_record_is_there_once(
     stage.fail_over(stage.there, "unplanned")
 
     assert home == {0: 140}
-    assert second.treatments == {TopicName(name): Treatment.CONTINUE}
+    assert second.treatments == {TopicName(name): Resolution.CONTINUE}
     assert [r.key for r in only(pair["B"], name)] == [r.key for r in numbered(200)]
     assert with_offsets(only(pair["A"], name)) == with_offsets(only(pair["B"], name))
-    (place,) = stage.places(stage.there).values()
-    assert (place.position, place.record.runs.identical(200)) == (200, True)
+    (location,) = stage.locations(stage.there).values()
+    assert (location.position, location.record.runs.identical(200)) == (200, True)
     # The second failover of the same flow is a new one, and not the first that is over.
     assert not stage.fail_back().was_over
 
@@ -387,8 +390,8 @@ def test_a_driver_does_not_begin_the_way_back_before_a_failback_has(
     stage.mirror(stage.there, lanes=1)
     stage.fence(stage.there)
 
-    with closing(LedgerDesk(stage.config.clusters)) as desk:
-        leases = Leases(stage.config, desk, lease_s=1.0)
+    with closing(LedgerService(stage.config.clusters)) as ledgers:
+        leases = Leases(stage.config, ledgers, lease_s=1.0)
         leases.start()
         leases.wait_known(10)
         fence = leases.fence(stage.back)
@@ -418,7 +421,7 @@ def test_a_flow_that_renames_goes_on_and_its_groups_go_back_by_its_own_map(
     stage.mirror(stage.there, lanes=1)
 
     assert report.is_renaming
-    assert [step.name for step in report.course.done] == ["check", "groups", "open"]
+    assert [step.name for step in report.procedure.done] == ["check", "groups", "open"]
     assert committed(pair["A"], f"g-{name}", name) == {0: 70}
     assert contents(only(pair["B"], renamed)) == contents(only(pair["A"], name))
     assert not _is_fenced(stage, forward=True)
@@ -489,27 +492,27 @@ def test_a_topic_that_somebody_still_writes_to_is_not_deleted(
     assert [record.key for record in only(pair["A"], name)] == [r.key for r in numbered(18)]
     assert "5 records saved by it stay" in told
     again = run_failback(stage.config, order)
-    assert again.course.facts("export")["records"] == 8
+    assert again.procedure.facts("export")["records"] == 8
 
 
 def _assert_translates(stage: Stage, name: str, old: list[Rec], present: list[Rec]) -> None:
     """Every record of the present primary, and where it is on the old one; and back."""
-    place = stage.places(stage.back)[name, 0]
+    location = stage.locations(stage.back)[name, 0]
     there = {record.offset: record.content for record in old}
     for record in present:
-        found = to_target(place.record.runs, place.end, record.offset)
+        found = to_target(location.record.runs, location.end, record.offset)
         assert found.clamped is None
         assert there[found.offset] == record.content
-        assert to_source(place.record.runs, place.end, found.offset).offset == record.offset
-    assert to_target(place.record.runs, place.end, present[-1].offset + 1).offset == (
+        assert to_source(location.record.runs, location.end, found.offset).offset == record.offset
+    assert to_target(location.record.runs, location.end, present[-1].offset + 1).offset == (
         old[-1].offset + 1
     )
 
 
 def _is_fenced(stage: Stage, *, forward: bool) -> bool:
     async def look() -> bool:
-        async with opened_ledger(stage.config, stage.there if forward else stage.back) as hand:
-            await hand.store.catch_up()
-            return fence_of(hand.store.view) is not None
+        async with open_ledger(stage.config, stage.there if forward else stage.back) as ledger:
+            await ledger.store.catch_up()
+            return fence_of(ledger.store.view) is not None
 
     return asyncio.run(look())

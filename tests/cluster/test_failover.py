@@ -19,10 +19,10 @@ from heliograph.broker.admin import ClusterAdmin
 from heliograph.errors import BrokerError, RecoveryRefused
 from heliograph.failover.command import FailoverOrder, abandon, fail_over, preview
 from heliograph.ledger.entries import HeadEntry
-from heliograph.ledger.fence import fence_of, lift
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.fence import fence_of, unfence_entry
+from heliograph.ledger.service import LedgerService
 from heliograph.model import TopicName
-from heliograph.procedure.steps import Course, Logbook, StepEvent
+from heliograph.procedure.steps import Journal, Procedure, StepEvent
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
@@ -47,7 +47,7 @@ def stage(pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path) -> S
     )
     create_topic(made.source, made.topic, partitions=2, config={"retention.ms": "-1"})
     produce(made.source, made.topic, numbered(600, partitions=2))
-    made.place_groups(
+    made.plan_group_offsets(
         {f"{made.topic}-{name}": {0: at, 1: at} for name, at in PLACES.items()},
     )
     return made
@@ -58,12 +58,12 @@ class Killed(BaseException):
 
 
 def fence_in(stage: Stage) -> str:
-    desk = LedgerDesk(stage.config.clusters)
+    ledgers = LedgerService(stage.config.clusters)
     try:
-        fence = desk.ask(stage.flow, fence_of)
+        fence = ledgers.ask(stage.flow, fence_of)
         return "" if fence is None else fence.why
     finally:
-        desk.close()
+        ledgers.close()
 
 
 def test_with_the_source_down_every_group_goes_on_at_the_exact_record(stage: Stage) -> None:
@@ -200,16 +200,18 @@ def test_groups_that_went_on_before_the_tool_came_back_are_not_put_back(
 ) -> None:
     """Whether or not the one that moved them lived to say so."""
     stage.mirror()
-    mark = Logbook.mark
+    mark = Journal.mark
 
-    async def mark_and_die(book: Logbook, course: Course, step: str, part: str, facts: Any) -> None:
+    async def mark_and_die(
+        book: Journal, procedure: Procedure, step: str, part: str, facts: Any
+    ) -> None:
         if told or part == "begun":
-            await mark(book, course, step, part, facts)
+            await mark(book, procedure, step, part, facts)
         if part != "begun":
             raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(Logbook, "mark", mark_and_die)
+        patched.setattr(Journal, "mark", mark_and_die)
         stage.fail_over()
     gone_on = f"{stage.topic}-early"
     with member(stage.target, gone_on, stage.mirrored) as consumer:
@@ -242,9 +244,9 @@ def test_a_driver_that_heeds_no_fence_is_noticed_before_groups_are_moved(
 def test_an_unfinished_one_whose_fence_somebody_lifted_is_not_gone_on_with(stage: Stage) -> None:
     stage.mirror()
     dies_after_fence(stage)
-    desk = LedgerDesk(stage.config.clusters)
-    desk._call(desk._write(stage.flow, [lift()]))
-    desk.close()
+    ledgers = LedgerService(stage.config.clusters)
+    ledgers._call(ledgers._write(stage.flow, [unfence_entry()]))
+    ledgers.close()
 
     with pytest.raises(RecoveryRefused, match=r"was lifted since.*--abandon"):
         stage.fail_over()
@@ -298,7 +300,7 @@ def test_planned_with_all_mirrored_loses_nothing_markers_and_aborted_records_asi
 
     report = stage.fail_over("planned")
 
-    assert [step.name for step in report.course.done] == [
+    assert [step.name for step in report.procedure.done] == [
         "check",
         "stop producers",
         "drain",
@@ -327,10 +329,10 @@ def test_a_tail_that_differs_stops_a_planned_failover_before_its_fence(stage: St
 
 def claim_mirrored(stage: Stage, *, records: int) -> None:
     target = ClusterAdmin(stage.config.target_of(stage.flow))
-    desk = LedgerDesk(stage.config.clusters)
-    open_ledger(desk, stage.flow, target, None)
+    ledgers = LedgerService(stage.config.clusters)
+    open_ledger(ledgers, stage.flow, target, None)
     begin_lanes(
-        desk,
+        ledgers,
         stage.flow,
         stage.topic,
         target.describe_topics([TopicName(stage.mirrored)])[TopicName(stage.mirrored)],
@@ -351,8 +353,8 @@ def claim_mirrored(stage: Stage, *, records: int) -> None:
         )
         for number in (0, 1)
     ]
-    desk._call(desk._write(stage.flow, heads))
-    desk.close()
+    ledgers._call(ledgers._write(stage.flow, heads))
+    ledgers.close()
 
 
 def test_a_person_sees_what_would_be_done_may_say_no_and_sees_what_was_done(
@@ -433,7 +435,7 @@ def test_a_webhook_that_nobody_answers_is_told_and_holds_nothing_up(
 
     report = stage.fail_over(say=said.append)
 
-    assert report.course.is_over
+    assert report.procedure.is_over
     told = next(event.text for event in said if event.step == "switch" and event.what == "done")
     assert told.startswith("failover.webhook.url: 127.0.0.1: ")
 
@@ -458,5 +460,5 @@ def test_hooks_that_fail_leave_the_last_step_to_be_done_again(
     switch.touch()
     report = stage.fail_over()
 
-    assert report.course.is_over
-    assert [step.name for step in report.course.done] == ["check", "fence", "groups", "switch"]
+    assert report.procedure.is_over
+    assert [step.name for step in report.procedure.done] == ["check", "fence", "groups", "switch"]

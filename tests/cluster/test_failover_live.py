@@ -16,7 +16,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from heliograph.groups.checkpoints_topic import read_told
+from heliograph.groups.checkpoints_topic import read_checkpoints
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster
 from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import ClusterFactory, TopicNames
@@ -172,7 +172,7 @@ def await_checkpoint(stage: Stage, group: str, offset: int) -> None:
     config = stage.config.target_of(stage.flow)
 
     def told() -> bool:
-        found = read_told(config, stage.checkpoints).checkpoints
+        found = read_checkpoints(config, stage.checkpoints).checkpoints
         ours = [each.upstream_offset for (of, _), each in found.items() if of == group]
         return ours == [offset] * PARTITIONS
 

@@ -12,11 +12,11 @@ import pytest
 
 from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.clock import now_ms
-from heliograph.ledger.access import opened_ledger
+from heliograph.ledger.access import open_ledger
 from heliograph.ledger.entries import AclEntry, Entry, Tombstone
-from heliograph.ledger.fence import Fence, lift, put_up
+from heliograph.ledger.fence import Fence, fence_entry, unfence_entry
 from heliograph.ledger.lease import Leases
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.cluster.test_cli import heliograph
@@ -51,8 +51,8 @@ def stage(pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path) -> S
 
 @contextmanager
 def driver(stage: Stage, *, exclusive: bool = True) -> Iterator[Leases]:
-    with closing(LedgerDesk(stage.config.clusters)) as desk:
-        leases = Leases(stage.config, desk, lease_s=LEASE_S, host="one", exclusive=exclusive)
+    with closing(LedgerService(stage.config.clusters)) as ledgers:
+        leases = Leases(stage.config, ledgers, lease_s=LEASE_S, host="one", exclusive=exclusive)
         leases.start()
         try:
             yield leases
@@ -62,15 +62,15 @@ def driver(stage: Stage, *, exclusive: bool = True) -> Iterator[Leases]:
 
 def note(stage: Stage, entry: Entry | Tombstone) -> None:
     async def write() -> None:
-        async with opened_ledger(stage.config, stage.flow) as hand:
-            await hand.store.write([entry])
+        async with open_ledger(stage.config, stage.flow) as ledger:
+            await ledger.store.write([entry])
 
     asyncio.run(write())
 
 
 def holder_is_there(stage: Stage) -> bool:
-    with closing(LedgerDesk(stage.config.clusters)) as desk:
-        return desk.ask(stage.flow, lambda view: view.holder) is not None
+    with closing(LedgerService(stage.config.clusters)) as ledgers:
+        return ledgers.ask(stage.flow, lambda view: view.holder) is not None
 
 
 def test_a_driver_stops_at_once_and_lets_the_lease_go_only_when_nothing_is_carried(
@@ -81,7 +81,7 @@ def test_a_driver_stops_at_once_and_lets_the_lease_go_only_when_nothing_is_carri
         leases.carrying = busy
         wait_until(lambda: leases.leads(stage.flow), "the driver to lead")
 
-        note(stage, put_up(FENCE))
+        note(stage, fence_entry(FENCE))
         began_s = time.monotonic()
         wait_until(lambda: not leases.leads(stage.flow), "the driver to stop", poll_s=0.01)
         stopped_s = time.monotonic() - began_s
@@ -103,12 +103,12 @@ def test_no_driver_takes_a_fenced_flow_and_lifting_the_fence_lets_one_in(
 ) -> None:
     with driver(stage) as first:
         first.wait_known(10.0)
-    note(stage, put_up(FENCE))
+    note(stage, fence_entry(FENCE))
     with driver(stage, exclusive=exclusive) as leases:
         leases.wait_known(10.0)
         was_kept_out = not leases.leads(stage.flow) and not holder_is_there(stage)
 
-        note(stage, lift())
+        note(stage, unfence_entry())
         lifted_ms = now_ms()
         wait_until(lambda: leases.leads(stage.flow), "a driver to lead again")
 
@@ -128,7 +128,7 @@ def test_the_ledger_command_shows_a_fence_and_the_acls_the_flow_created(stage: S
     )
     with driver(stage) as first:
         first.wait_known(10.0)
-    note(stage, put_up(FENCE))
+    note(stage, fence_entry(FENCE))
     note(stage, AclEntry(binding=binding, at_ms=1))
 
     short = heliograph("ledger", stage.file())

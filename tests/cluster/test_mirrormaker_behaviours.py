@@ -284,13 +284,13 @@ def test_a_group_finds_its_exact_place_on_the_backup(stage: Stage) -> None:
         f"offsets of {group}",
         timeout_s=_SECONDS,
     )
-    places = _committed(stage.backup, group, remote)
-    told = {(remote, number): at for number, at in places.items()}
+    locations = _committed(stage.backup, group, remote)
+    told = {(remote, number): at for number, at in locations.items()}
     wait_until(lambda: stage.checkpoints(group) == told, "checkpoints", timeout_s=_SECONDS)
     target = read_all(stage.backup, remote, read_committed=True)
     for number, records in source.items():
         left = [record.content for record in records if record.offset >= half[number]]
-        assert [r.content for r in target[number] if r.offset >= places[number]] == left
+        assert [r.content for r in target[number] if r.offset >= locations[number]] == left
 
 
 def test_a_partition_without_records_keeps_a_group_at_its_start(stage: Stage) -> None:

@@ -20,10 +20,14 @@ from heliograph.broker.groups import GroupAdmin
 from heliograph.cli.app import app
 from heliograph.config.load import load_config
 from heliograph.errors import MirrorError
-from heliograph.groups.checkpoints_topic import ToldCheckpoints, fetch_told, read_told
+from heliograph.groups.checkpoints_topic import (
+    WrittenCheckpoints,
+    fetch_checkpoints,
+    read_checkpoints,
+)
 from heliograph.groups.commit import commit_moves
-from heliograph.groups.placement import GroupMove, Strategy, place_groups
-from heliograph.groups.snapshot import learn
+from heliograph.groups.placement import GroupMove, Strategy, plan_group_offsets
+from heliograph.groups.snapshot import read_snapshot
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster
@@ -111,8 +115,8 @@ def built(source: LocalCluster, target: LocalCluster, alias: str, folder: Path) 
         source=source, target=target, flow=flow, file=file, originals=originals, copies={}
     )
     for number in range(GROUPS):
-        for topic, places in scene.place(number).items():
-            commit(source, scene.group(number), topic, places)
+        for topic, locations in scene.place(number).items():
+            commit(source, scene.group(number), topic, locations)
     commit(source, f"{alias}-timed", TIMES, {0: 4})
     carry(file, lanes=4, checkpoints=True)
     for topic in (ORDERS, STATE, TIMES):
@@ -176,8 +180,8 @@ def assert_exact(scene: Scene) -> None:
     """After what is committed come exactly the records after each group's place at the source."""
     found = committed_everywhere(scene)
     for number in range(GROUPS):
-        for topic, places in scene.place(number).items():
-            for partition, place in places.items():
+        for topic, locations in scene.place(number).items():
+            for partition, place in locations.items():
                 at = found[scene.group(number), topic, partition]
                 originals = scene.originals[topic, partition]
                 copies = scene.copies[topic, partition]
@@ -219,8 +223,8 @@ def consumed(cluster: LocalCluster, group: str, topic: str) -> dict[int, list[by
         if message is not None:
             assert message.error() is None, message.error()
             read[message.partition()].append(message.value())
-        places = consumer.position(consumer.assignment())
-        return bool(places) and all(at.offset >= ends[at.partition] for at in places)
+        locations = consumer.position(consumer.assignment())
+        return bool(locations) and all(at.offset >= ends[at.partition] for at in locations)
 
     try:
         consumer.subscribe([topic])
@@ -363,10 +367,10 @@ def test_groups_done_before_are_left_out_and_each_is_told_when_done(scene: Scene
         told.extend(groups)
 
     async def work() -> None:
-        known = await learn(config, scene.flow, lambda group: group.startswith("offsA-g"))
+        known = await read_snapshot(config, scene.flow, lambda group: group.startswith("offsA-g"))
         await commit_moves(
             GroupAdmin(config.target_of(scene.flow)),
-            place_groups(known, Strategy.EARLIEST).moves,
+            plan_group_offsets(known, Strategy.EARLIEST).moves,
             already=[scene.group(0), scene.group(1)],
             on_done=note,
         )
@@ -402,16 +406,16 @@ def test_checkpoints_are_read_alike_by_both_readers(scene: Scene) -> None:
     produce(scene.target, topic, [*last, *garbage, NewRec(key=told[-2][0], value=None)])
     settings = load_config(scene.file).target_of(scene.flow)
 
-    async def fetched() -> ToldCheckpoints:
+    async def fetched() -> WrittenCheckpoints:
         cluster = Cluster(settings.alias, settings.bootstrap_servers, {})
         try:
-            return await fetch_told(cluster, TopicName(topic))
+            return await fetch_checkpoints(cluster, TopicName(topic))
         finally:
             cluster.close()
 
     found = asyncio.run(fetched())
 
-    assert found == read_told(settings, TopicName(topic))
+    assert found == read_checkpoints(settings, TopicName(topic))
     assert (len(found.checkpoints), found.garbage_records) == (11, 3)
     newest = ("g3", TopicPartition(topic=TopicName("A.orders"), partition=2))
     assert found.checkpoints[newest].upstream_offset == 59
@@ -496,7 +500,7 @@ def test_a_source_that_says_nothing_is_not_waited_for(
     began_s = time.monotonic()
 
     known = asyncio.run(
-        learn(load_config(file), scene.flow, lambda group: "-g" in group, source_wait_s=0.5)
+        read_snapshot(load_config(file), scene.flow, lambda group: "-g" in group, source_wait_s=0.5)
     )
     took_s = time.monotonic() - began_s
 

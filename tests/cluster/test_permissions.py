@@ -31,7 +31,7 @@ from heliograph.driver.periodic import FlowLoop
 from heliograph.driver.reconcile import Mirror
 from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.ledger.entries import LeaseEntry
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId, Idle, Stalled, TopicName
 from heliograph.model import TopicPartition as Partition
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
@@ -198,11 +198,11 @@ class Inside:
         self.config: MirrorConfig = load_config(config)
         with ExitStack() as stack:
             self.clients = stack.enter_context(closing(Clients(self.config)))
-            self.desk = stack.enter_context(closing(LedgerDesk(self.config.clusters)))
+            self.ledgers = stack.enter_context(closing(LedgerService(self.config.clusters)))
             self.slots = stack.enter_context(closing(InsideSlots(self.config.clusters)))
             self._end = stack.pop_all()
-        self.mirror = Mirror(self.config, self.desk, self.clients, 1)
-        loops = upkeep_loops(self.config, self.clients, self.desk, self.slots.progress)
+        self.mirror = Mirror(self.config, self.ledgers, self.clients, 1)
+        loops = upkeep_loops(self.config, self.clients, self.ledgers, self.slots.progress)
         self.loops: dict[tuple[FlowId, str], FlowLoop] = {
             (loop.flow, loop.what): loop for loop in loops
         }
@@ -241,7 +241,7 @@ class Inside:
         self._move_on()
         self.loops[FLOW, "checkpoints"].step()
 
-    def place_groups(self) -> None:
+    def plan_group_offsets(self) -> None:
         self._move_on()
         self.loops[FLOW, "group offsets"].step()
 
@@ -258,9 +258,9 @@ class Inside:
     def claim(self) -> None:
         later_ms = now_ms() + 60_000 + next(_numbers)
         entry = LeaseEntry(
-            author=self.desk.author, host="here", pid=1, at_ms=later_ms, lease_ms=0, slot_count=1
+            author=self.ledgers.author, host="here", pid=1, at_ms=later_ms, lease_ms=0, slot_count=1
         )
-        self.desk.claim(FLOW, entry)
+        self.ledgers.claim(FLOW, entry)
 
     def create(self, alias: ClusterAlias, name: str) -> None:
         wanted = TopicToCreate(
@@ -312,7 +312,7 @@ def mirrored(config: Path, guarded: dict[str, LocalCluster]) -> Path:
         inside.beat_back()
         inside.sync_offsets()
         inside.checkpoint()
-        inside.place_groups()
+        inside.plan_group_offsets()
         inside.follow_configs()
         inside.follow_acls()
     return config
@@ -398,13 +398,13 @@ CASES: Final = [
     case(B, prefix_grant("CREATE"), creating(B, "A.new")),
     case(B, prefix_grant("ALTER"), Inside.grow),
     case(B, prefix_grant("ALTER_CONFIGS"), Inside.follow_configs, prefix_grant("DESCRIBE_CONFIGS")),
-    case(B, prefix_grant("READ"), Inside.place_groups),
+    case(B, prefix_grant("READ"), Inside.plan_group_offsets),
     case(B, topic_grant("admin", LEDGER, "CREATE"), creating(B, LEDGER)),
     case(B, topic_grant("admin", LEDGER, "DESCRIBE"), Inside.steer),
     case(B, topic_grant("admin", LEDGER, "DESCRIBE_CONFIGS"), Inside.steer),
     case(B, topic_grant("admin", "heartbeats", "CREATE"), creating(B, "heartbeats")),
     case(B, topic_grant("admin", "heartbeats", "DESCRIBE"), Inside.beat),
-    case(B, group_grant("READ"), Inside.place_groups, group_grant("DESCRIBE")),
+    case(B, group_grant("READ"), Inside.plan_group_offsets, group_grant("DESCRIBE")),
     case(B, cluster_grant("ALTER"), Inside.follow_acls, cluster_grant("DESCRIBE")),
 ]
 

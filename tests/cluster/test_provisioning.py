@@ -31,7 +31,7 @@ from heliograph.ledger.entries import ledger_topic
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph.topics.lanes import plan_lanes
 from heliograph.topics.observe import held_records, observe, with_defaults, with_settings
-from heliograph.topics.provisioning import Provisioning, Weight, plan_provisioning
+from heliograph.topics.provisioning import Provisioning, Severity, plan_provisioning
 from heliograph.topics.selection import select_topics
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.topics import delete_topic
@@ -364,7 +364,7 @@ def test_append_time_by_default_on_the_target_is_in_the_plan(
 
     planned = plan(source, target, flow_of("stamped"))
 
-    problems = [note.text for note in planned.notes if note.weight is Weight.PROBLEM]
+    problems = [note.text for note in planned.notes if note.weight is Severity.PROBLEM]
     assert len(problems) == 1
     assert problems[0].startswith("message.timestamp.type is LogAppendTime on the target")
 

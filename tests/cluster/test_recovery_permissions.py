@@ -24,7 +24,7 @@ from heliograph.failback.command import fail_back
 from heliograph.failback.context import FailbackOrder
 from heliograph.failback.divergence import Choice
 from heliograph.failover.command import FailoverOrder, fail_over
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId, Idle
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.cluster.test_permissions import (
@@ -239,10 +239,10 @@ def test_a_failback_that_deletes_and_saves_needs_what_the_guide_says(
 def mirror_once(config: MirrorConfig) -> None:
     with (
         closing(Clients(config)) as clients,
-        closing(LedgerDesk(config.clusters)) as desk,
+        closing(LedgerService(config.clusters)) as ledgers,
         closing(InsideSlots(config.clusters)) as slots,
     ):
-        Mirror(config, desk, clients, 1).steer(slots)
+        Mirror(config, ledgers, clients, 1).steer(slots)
 
         def is_idle() -> bool:
             states = [at.state for at in slots.progress().values()]

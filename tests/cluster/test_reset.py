@@ -14,8 +14,8 @@ from heliograph.config.load import load_config
 from heliograph.errors import MirrorError
 from heliograph.inspect.reset import LaneReset, reset_lanes
 from heliograph.ledger.entries import LeaseEntry
-from heliograph.ledger.locations import every
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.locations import all_topics
+from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.scene import PARTITIONS, Scene, open_scene
@@ -81,12 +81,12 @@ def _config(scene: Scene) -> Path:
 
 
 def _reset(scene: Scene, file: Path, to: str | int) -> tuple[LaneReset, ...]:
-    wanted = every([TopicName(scene.topic)])
+    wanted = all_topics([TopicName(scene.topic)])
     return asyncio.run(reset_lanes(load_config(file), scene.flow, wanted, to, write=True))
 
 
 def _lead(scene: Scene) -> None:
-    desk = LedgerDesk(scene.configs)
+    ledgers = LedgerService(scene.configs)
     flow: FlowId = scene.flow
     try:
         entry = LeaseEntry(
@@ -97,6 +97,6 @@ def _lead(scene: Scene) -> None:
             lease_ms=60_000,
             slot_count=1,
         )
-        desk.claim(flow, entry)
+        ledgers.claim(flow, entry)
     finally:
-        desk.close()
+        ledgers.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from heliograph.inspect.status import StatusReader
-from heliograph.ledger.locations import every
+from heliograph.ledger.locations import all_topics
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.failback import IDENTITY, Stage, open_stage
@@ -96,7 +96,7 @@ def test_the_status_says_which_lanes_are_identical_and_why_the_others_are_not(
 
 def _mapped_because(stage: Stage) -> dict[str, str]:
     async def look() -> dict[str, str]:
-        reader = StatusReader(stage.config, every())
+        reader = StatusReader(stage.config, all_topics())
         try:
             seen = await reader.read()
         finally:
@@ -121,8 +121,8 @@ def _consume(
     )
     consumer.assign([TopicPartition(topic, number, at) for number, at in offsets.items()])
     found = _polled(consumer, count)
-    places = consumer.position([TopicPartition(topic, number) for number in offsets])
-    after = {place.partition: place.offset for place in places}
+    locations = consumer.position([TopicPartition(topic, number) for number in offsets])
+    after = {place.partition: place.offset for place in locations}
     consumer.close()
     return found, {number: max(at, after[number]) for number, at in offsets.items()}
 

@@ -18,7 +18,7 @@ from heliograph.cli.adopt import adopt
 from heliograph.cli.release import release
 from heliograph.config.load import load_config
 from heliograph.model import ClusterAlias, FlowId
-from heliograph.takeover.mm2_state import read_trace
+from heliograph.takeover.mm2_state import read_mm2_state
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import lasting_topic, mirror_once
@@ -118,12 +118,12 @@ def test_a_mirrormaker_2_killed_twice_is_taken_over_and_gets_everything_back(
 def _killed_after_storing(config: Path, flow: FlowId, target: LocalCluster, renamed: str) -> None:
     """Run until a position is stored and more is copied than that, then kill -9."""
     loaded = load_config(config)
-    before = sum(read_trace(loaded, flow).positions.values())
+    before = sum(read_mm2_state(loaded, flow).positions.values())
     with MirrorMaker(config) as mirror:
 
         def stored() -> bool:
             mirror.require_alive()
-            positions = read_trace(loaded, flow).positions
+            positions = read_mm2_state(loaded, flow).positions
             return len(positions) == PARTITIONS and sum(positions.values()) > before
 
         wait_until(stored, "a stored position", timeout_s=_START_S_MAX, poll_s=0.5)

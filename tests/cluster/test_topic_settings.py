@@ -18,8 +18,8 @@ from heliograph.config.load import load_config
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
 from heliograph.errors import BrokerError, NotAuthorised
-from heliograph.ledger.locations import held_topics
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.locations import begun_topics
+from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, LaneId, TopicName, TopicPartition
 from heliograph.topics.deletions import Deletions
 from heliograph.topics.naming import naming_policy
@@ -177,12 +177,12 @@ def test_a_topic_is_deleted_once_and_one_that_is_not_there_is_as_good_as_deleted
 class Begun:
     """A flow whose ledger says that some topics were mirrored, as a run leaves it behind."""
 
-    def __init__(self, flow: Flow, desk: LedgerDesk, names: list[str]) -> None:
-        self.flow, self.desk, self.absences = flow, desk, Absences()
-        open_ledger(desk, flow.id, flow.target, flow.source.describe().cluster_id)
+    def __init__(self, flow: Flow, ledgers: LedgerService, names: list[str]) -> None:
+        self.flow, self.ledgers, self.absences = flow, ledgers, Absences()
+        open_ledger(ledgers, flow.id, flow.target, flow.source.describe().cluster_id)
         for name in names:
             renamed = flow.renamed(name)
-            begin_lanes(desk, flow.id, name, flow.target.describe_topics([renamed])[renamed])
+            begin_lanes(ledgers, flow.id, name, flow.target.describe_topics([renamed])[renamed])
 
     def look(self) -> Deletions:
         return find_deleted(
@@ -191,13 +191,13 @@ class Begun:
             source_admin=self.flow.source,
             source=self.flow.source.describe(),
             target=self.flow.target.describe(),
-            desk=self.desk,
+            ledgers=self.ledgers,
             absences=self.absences,
         )
 
     @property
     def topics(self) -> frozenset[TopicName]:
-        return self.desk.ask(self.flow.id, held_topics)
+        return self.ledgers.ask(self.flow.id, begun_topics)
 
 
 def test_a_deleted_source_topic_takes_its_copy_and_its_lanes_with_it_once_no_slot_has_them(
@@ -208,8 +208,8 @@ def test_a_deleted_source_topic_takes_its_copy_and_its_lanes_with_it_once_no_slo
     for name in (gone, stays):
         create_topic(pair["A"], name, partitions=2)
         create_topic(pair["B"], flow.renamed(name), partitions=2)
-    with closing(LedgerDesk(flow.config.clusters)) as desk:
-        begun = Begun(flow, desk, [gone, stays])
+    with closing(LedgerService(flow.config.clusters)) as ledgers:
+        begun = Begun(flow, ledgers, [gone, stays])
         assert begun.look() == Deletions()
         delete_topic(pair["A"], gone)
         first = begun.look()
@@ -219,11 +219,15 @@ def test_a_deleted_source_topic_takes_its_copy_and_its_lanes_with_it_once_no_slo
         lane = LaneId(flow=flow.id, source=TopicPartition(topic=TopicName(gone), partition=1))
 
         busy = delete_mirrored(
-            flow.flow, found, target_admin=flow.target, desk=desk, carried=[lane]
+            flow.flow, found, target_admin=flow.target, ledgers=ledgers, carried=[lane]
         )
         still_there = set(flow.target.describe_topics([flow.renamed(gone)]))
-        free = delete_mirrored(flow.flow, found, target_admin=flow.target, desk=desk, carried=[])
-        again = delete_mirrored(flow.flow, found, target_admin=flow.target, desk=desk, carried=[])
+        free = delete_mirrored(
+            flow.flow, found, target_admin=flow.target, ledgers=ledgers, carried=[]
+        )
+        again = delete_mirrored(
+            flow.flow, found, target_admin=flow.target, ledgers=ledgers, carried=[]
+        )
 
         assert first == Deletions()
         assert [(t.source, t.target, t.partitions) for t in found] == [
@@ -234,7 +238,7 @@ def test_a_deleted_source_topic_takes_its_copy_and_its_lanes_with_it_once_no_slo
         wait_until(lambda: not flow.target.describe_topics([flow.renamed(gone)]), "deletion")
         assert flow.target.describe_topics([flow.renamed(stays)])
         assert begun.topics == {stays}
-        assert {p.topic for p in desk.ask(flow.id, lambda view: view.lanes)} == {stays}
+        assert {p.topic for p in ledgers.ask(flow.id, lambda view: view.lanes)} == {stays}
         assert begun.look() == Deletions()
 
 
@@ -256,9 +260,9 @@ def test_a_topic_that_another_flow_writes_too_is_not_deleted_with_its_source(
         {"oneA->bothB": keep_names, "twoA->bothB": keep_names},
     )
     config = load_config(file)
-    with closing(LedgerDesk(config.clusters)) as desk, closing(Clients(config)) as clients:
+    with closing(LedgerService(config.clusters)) as ledgers, closing(Clients(config)) as clients:
         flows = [Flow(config, flow, clients) for flow in config.flows]
-        first, *_ = [Begun(flow, desk, [gone, stays]) for flow in flows]
+        first, *_ = [Begun(flow, ledgers, [gone, stays]) for flow in flows]
 
         wait_until(lambda: bool(first.look().refused), "the second look", poll_s=0.25)
         found = first.look()

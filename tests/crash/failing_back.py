@@ -18,9 +18,9 @@ from heliograph.failback import export as export_module
 from heliograph.failback.command import fail_back
 from heliograph.failback.context import FailbackOrder
 from heliograph.ledger.entries import FlowEntry, HeadEntry, Tombstone
-from heliograph.ledger.fence import lift
+from heliograph.ledger.fence import unfence_entry
 from heliograph.ledger.store import LedgerStore
-from heliograph.procedure.steps import Logbook, StepDone, StepEvent
+from heliograph.procedure.steps import Journal, StepDone, StepEvent
 from tests.crash.children import FORKS
 
 _CHILD_S_MAX: Final = 60.0
@@ -77,14 +77,14 @@ def _after(owner: Any, name: str, strike: Strike, *, passes: int = 1) -> None:
 
 
 def _strike_before_note(step: str, strike: Strike) -> None:
-    original = Logbook.note
+    original = Journal.note
 
-    async def note(self: Logbook, course: Any, done: StepDone) -> Any:
+    async def note(self: Journal, procedure: Any, done: StepDone) -> Any:
         if done.name == step:
             strike()
-        return await original(self, course, done)
+        return await original(self, procedure, done)
 
-    _set(Logbook, "note", note)
+    _set(Journal, "note", note)
 
 
 def _filler_appended(strike: Strike) -> None:
@@ -130,5 +130,5 @@ INSIDE: Final[dict[str, Callable[[Strike], None]]] = {
     ),
     "the producer written": _when_written(lambda entry: isinstance(entry, FlowEntry)),
     "groups committed": lambda strike: _after(GroupAdmin, "commit_each", strike),
-    "the fence lifted": _when_written(lambda entry: entry == lift()),
+    "the fence lifted": _when_written(lambda entry: entry == unfence_entry()),
 }

@@ -15,7 +15,7 @@ import psutil
 
 from heliograph.config.schema import ClusterConfig
 from heliograph.ledger.entries import ledger_topic
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.carrier import FETCH_BYTES
@@ -117,19 +117,19 @@ class Scene:
 
     def assert_exact(self, *, settled: bool = True) -> int:
         """Equal, in order, no repeats, and the map says where each record is."""
-        desk = LedgerDesk(self.configs)
+        ledgers = LedgerService(self.configs)
         try:
             return assert_exact(
                 self.source,
                 self.target,
-                desk,
+                ledgers,
                 self.flow,
                 self.topic,
                 self.target_topic,
                 settled=settled,
             )
         finally:
-            desk.close()
+            ledgers.close()
 
     def _records(self, count: int, value_bytes: int = 40) -> list[NewRec]:
         start, self.written = self.written, self.written + count
@@ -161,11 +161,11 @@ def open_scene(clusters: dict[str, LocalCluster], topic: str, folder: Path) -> I
     create_topic(scene.source, topic, partitions=PARTITIONS)
     create_topic(scene.target, scene.target_topic, partitions=PARTITIONS)
     create_topic(scene.target, ledger_topic(flow.source), config={"cleanup.policy": "compact"})
-    desk = LedgerDesk(scene.configs)
+    ledgers = LedgerService(scene.configs)
     try:
-        desk.open(flow, "test")
+        ledgers.open(flow, "test")
     finally:
-        desk.close()
+        ledgers.close()
     try:
         yield scene
     finally:

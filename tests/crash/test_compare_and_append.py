@@ -112,9 +112,9 @@ def test_a_batch_already_appended_is_answered_with_its_first_offset(
     answers: list[Answer] = []
 
     async def play(bench: Bench) -> None:
-        places = range(0, 5 * PER_BATCH, PER_BATCH)
+        locations = range(0, 5 * PER_BATCH, PER_BATCH)
         for writer in (0, 1):
-            answers.extend([await bench.append(place, writer=writer) for place in places])
+            answers.extend([await bench.append(place, writer=writer) for place in locations])
 
     log = stage(play)
 
@@ -149,8 +149,8 @@ def test_two_writers_racing_on_the_same_ten_batches_leave_exactly_ten(
     async def play(bench: Bench) -> None:
         async def writer(number: int) -> None:
             # All in flight at once, no answer read in between.
-            places = range(0, 10 * PER_BATCH, PER_BATCH)
-            await asyncio.gather(*(bench.append(place, writer=number) for place in places))
+            locations = range(0, 10 * PER_BATCH, PER_BATCH)
+            await asyncio.gather(*(bench.append(place, writer=number) for place in locations))
 
         await asyncio.gather(writer(0), writer(1))
 

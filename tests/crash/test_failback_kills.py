@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from heliograph.failback.divergence import Choice, Treatment
+from heliograph.failback.divergence import Choice, Resolution
 from heliograph.model import TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.failing_back import fail_back_until
@@ -61,7 +61,7 @@ def test_a_failback_killed_at_every_point_in_turn_loses_repeats_and_deletes_noth
     again = stage.fail_back(Choice.RESYNC, may_delete=True)
     stage.mirror(stage.back, lanes=2)
 
-    assert report.treatments == {TopicName(name): Treatment.RECREATE}
+    assert report.treatments == {TopicName(name): Resolution.RECREATE}
     assert again.was_over
     saved = only(pair["B"], f"saved-{stage.there.source}")
     assert [record.key for record in saved] == [record.key for record in unmirrored]

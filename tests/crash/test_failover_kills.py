@@ -50,7 +50,7 @@ def killed(pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFacto
     )
     create_topic(stage.source, stage.topic, partitions=2, config={"retention.ms": "-1"})
     produce(stage.source, stage.topic, numbered(400, partitions=2))
-    stage.place_groups(WANTED)
+    stage.plan_group_offsets(WANTED)
     return stage
 
 
@@ -78,7 +78,7 @@ def test_an_unplanned_failover_killed_anywhere_is_finished_by_the_next(
     assert killed == -SIGKILL
     assert stage.groups == WANTED
     assert report.moved == tuple(WANTED)
-    assert report.course.is_over
+    assert report.procedure.is_over
 
 
 @pytest.mark.parametrize("point", PLANNED, ids=str)
@@ -92,6 +92,6 @@ def test_a_planned_failover_killed_anywhere_is_finished_by_the_next(
     assert killed == -SIGKILL
     assert stage.groups == WANTED
     assert report.moved == tuple(WANTED)
-    assert report.course.is_over
+    assert report.procedure.is_over
     assert report.is_loss_known
     assert report.lost_records_min == 0

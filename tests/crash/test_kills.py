@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.config.load import load_config
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster
 from tests.crash.traffic import TOPICS, create_traffic_topics, moments, nap, traffic
@@ -86,14 +86,14 @@ class Stage:
     def assert_exact(self) -> int:
         """After a last `run --once`: every topic equal, in order, no repeats, the map exact."""
         self.start_run(once=True).wait_done()
-        desk = LedgerDesk(load_config(self.file).clusters)
+        ledgers = LedgerService(load_config(self.file).clusters)
         try:
             return sum(
-                assert_exact(self.source, self.target, desk, FLOW, topic, f"A.{topic}")
+                assert_exact(self.source, self.target, ledgers, FLOW, topic, f"A.{topic}")
                 for topic in TOPICS
             )
         finally:
-            desk.close()
+            ledgers.close()
 
 
 def open_stage(

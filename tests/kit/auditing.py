@@ -11,7 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from heliograph.audit.compare import compare_unit
 from heliograph.audit.findings import UnitOutcome
-from heliograph.audit.plan import AuditChoice
+from heliograph.audit.plan import AuditOptions
 from heliograph.audit.run import AuditReport, Runner, audit_flow
 from heliograph.audit.units import AuditUnit
 from heliograph.broker.admin import ClusterAdmin
@@ -20,8 +20,8 @@ from heliograph.config.clients import aiokafka_settings
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, MirrorConfig
 from heliograph.ledger.entries import HeadEntry, StartEntry, new_author
-from heliograph.ledger.locations import every
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.locations import all_topics
+from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.ledgers import open_ledger
@@ -54,8 +54,8 @@ def write_rows(
 def vouch(file: Path, flow: FlowId, topic: str, records: int) -> None:
     """Write the ledger of a mirror that copied records 0 to `records` to the same offsets."""
     config = load_config(file)
-    with closing(LedgerDesk(config.clusters)) as desk:
-        open_ledger(desk, flow, ClusterAdmin(config.target_of(flow)), None)
+    with closing(LedgerService(config.clusters)) as ledgers:
+        open_ledger(ledgers, flow, ClusterAdmin(config.target_of(flow)), None)
         start = StartEntry(
             topic=TopicName(topic),
             partition=0,
@@ -80,7 +80,7 @@ def vouch(file: Path, flow: FlowId, topic: str, records: int) -> None:
             state="idle",
             detail="",
         )
-        desk.note(flow, [start, head])
+        ledgers.note(flow, [start, head])
 
 
 def inside(config: MirrorConfig, flow: FlowId) -> Runner:
@@ -108,6 +108,6 @@ def _cluster(config: ClusterConfig) -> Cluster:
     return Cluster(config.alias, config.bootstrap_servers, aiokafka_settings(config, "consumer"))
 
 
-def audited(file: Path, flow: FlowId, choice: AuditChoice | None = None) -> AuditReport:
+def audited(file: Path, flow: FlowId, choice: AuditOptions | None = None) -> AuditReport:
     config = load_config(file)
-    return audit_flow(config, flow, choice or AuditChoice(), every(), inside(config, flow))
+    return audit_flow(config, flow, choice or AuditOptions(), all_topics(), inside(config, flow))

@@ -14,7 +14,7 @@ from typing import Final
 import psutil
 from confluent_kafka import TopicPartition
 
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.ledger.translate import LaneEnd, to_target
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import FlowId, TopicName
@@ -192,7 +192,7 @@ def mirror_file(
 def assert_exact(
     source: LocalCluster,
     target: LocalCluster,
-    desk: LedgerDesk,
+    ledgers: LedgerService,
     flow: FlowId,
     topic: str,
     target_topic: str,
@@ -210,7 +210,7 @@ def assert_exact(
         problem = difference(records, mirrored[number])
         if problem is None:
             problem = _wrong_map(
-                desk.view(flow).lane(TopicName(topic), number),
+                ledgers.view(flow).lane(TopicName(topic), number),
                 records,
                 mirrored[number],
                 settled=settled,

@@ -16,7 +16,7 @@ from heliograph.broker.groups import GroupAdmin
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.ledger.drill_note import LastDrill, last_of
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.groups import commit
@@ -57,8 +57,8 @@ class Scene:
         return [g for g in target.list_groups() if is_shadow(g) and self.group in g]
 
     def last_drill(self) -> LastDrill | None:
-        with closing(LedgerDesk(self.config.clusters)) as desk:
-            return desk.ask(self.flow, last_of)
+        with closing(LedgerService(self.config.clusters)) as ledgers:
+            return ledgers.ask(self.flow, last_of)
 
 
 def scene_of(pair: Pair, folder: Path, name: str, **settings: str) -> Scene:

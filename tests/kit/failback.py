@@ -17,11 +17,11 @@ from heliograph.failback.command import FailbackReport, fail_back
 from heliograph.failback.context import FailbackOrder
 from heliograph.failback.divergence import Choice
 from heliograph.failover.command import FailoverOrder, FailoverReport, Mode, fail_over
-from heliograph.ledger.access import opened_ledger
+from heliograph.ledger.access import open_ledger
 from heliograph.ledger.entries import ledger_topic
-from heliograph.ledger.fence import Fence, put_up
-from heliograph.ledger.locations import LanePlace, every, find_places
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.fence import Fence, fence_entry
+from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
+from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId, Idle, TopicName
 from heliograph.procedure.steps import StepEvent
 from heliograph_tools.localkafka.cluster import LocalCluster
@@ -56,9 +56,9 @@ class Stage:
         config = self.config
         with ExitStack() as stack:
             clients = stack.enter_context(closing(Clients(config)))
-            desk = stack.enter_context(closing(LedgerDesk(config.clusters)))
+            ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
             slots = stack.enter_context(closing(InsideSlots(config.clusters)))
-            mirror = Mirror(config, desk, clients, 1, leads=lambda each: each == flow)
+            mirror = Mirror(config, ledgers, clients, 1, leads=lambda each: each == flow)
             mirror.steer(slots)
 
             def is_idle() -> bool:
@@ -75,8 +75,10 @@ class Stage:
         """What a failover leaves behind, as far as a failback needs it."""
 
         async def write() -> None:
-            async with opened_ledger(self.config, flow) as hand:
-                await hand.store.write([put_up(Fence(at_ms=now_ms(), why="a test failed over"))])
+            async with open_ledger(self.config, flow) as ledger:
+                await ledger.store.write(
+                    [fence_entry(Fence(at_ms=now_ms(), why="a test failed over"))]
+                )
 
         asyncio.run(write())
 
@@ -92,12 +94,12 @@ class Stage:
         """
 
         async def write() -> None:
-            async with opened_ledger(self.config, self.there) as hand:
-                await hand.store.catch_up()
-                for lane in hand.store.view.lanes:
-                    record = hand.store.view.lane(lane.topic, lane.partition)
+            async with open_ledger(self.config, self.there) as ledger:
+                await ledger.store.catch_up()
+                for lane in ledger.store.view.lanes:
+                    record = ledger.store.view.lane(lane.topic, lane.partition)
                     assert record is not None
-                    await hand.store.write(
+                    await ledger.store.write(
                         replace(start, source_topic_id=None) for start in record.starts
                     )
 
@@ -124,11 +126,11 @@ class Stage:
         cluster = self.present if flow == self.there else self.old
         return ledger_topic(flow.source) in admin_of(cluster).list_topics(timeout=30).topics
 
-    def places(self, flow: FlowId) -> dict[tuple[str, int], LanePlace]:
-        async def look() -> Sequence[LanePlace]:
-            async with opened_ledger(self.config, flow) as hand:
+    def locations(self, flow: FlowId) -> dict[tuple[str, int], LaneLocation]:
+        async def look() -> Sequence[LaneLocation]:
+            async with open_ledger(self.config, flow) as ledger:
                 config = self.config.flow(flow)
-                return await find_places(config, hand.target, hand.store, every())
+                return await locate_lanes(config, ledger.target, ledger.store, all_topics())
 
         found = asyncio.run(look())
         return {(each.lane.source.topic, each.lane.source.partition): each for each in found}

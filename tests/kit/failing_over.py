@@ -20,7 +20,7 @@ from heliograph.driver.jobs import upkeep_loops
 from heliograph.driver.reconcile import Mirror
 from heliograph.failover.command import FailoverOrder, FailoverReport, Mode, fail_over
 from heliograph.ledger.entries import ledger_topic
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId, Idle, SlotId, TopicName, TopicPartition
 from heliograph.procedure.steps import Say, StepEvent
 from heliograph_tools.localkafka.cluster import LocalCluster
@@ -96,12 +96,12 @@ class Stage:
         ours = sorted(g for g in admin.list_groups() if g.startswith(f"{self.topic}-"))
         return {
             group: {
-                at.partition: to.offset for at, to in places.items() if at.topic == self.mirrored
+                at.partition: to.offset for at, to in locations.items() if at.topic == self.mirrored
             }
-            for group, places in admin.offsets(ours).items()
+            for group, locations in admin.offsets(ours).items()
         }
 
-    def place_groups(self, places: Mapping[str, Mapping[int, int]]) -> None:
+    def plan_group_offsets(self, locations: Mapping[str, Mapping[int, int]]) -> None:
         """Commit many groups on the source."""
         topic = TopicName(self.topic)
         wanted = {
@@ -109,7 +109,7 @@ class Stage:
                 TopicPartition(topic=topic, partition=number): GroupOffset(offset=offset)
                 for number, offset in offsets.items()
             }
-            for group, offsets in places.items()
+            for group, offsets in locations.items()
         }
         admin = GroupAdmin(self.config.source_of(self.flow))
 
@@ -118,7 +118,7 @@ class Stage:
             outcomes = admin.commit_each(wanted)
             return all(isinstance(o, CommitOutcome) and not o.problems for o in outcomes.values())
 
-        wait_until(placed, f"offsets of {len(places)} groups")
+        wait_until(placed, f"offsets of {len(locations)} groups")
 
     @property
     def ledger_end(self) -> int:
@@ -155,14 +155,14 @@ class Stage:
 class Mirroring:
     def __init__(self, config: MirrorConfig, stack: ExitStack) -> None:
         self.clients = stack.enter_context(closing(Clients(config)))
-        self.desk = stack.enter_context(closing(LedgerDesk(config.clusters)))
+        self.ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
         target = self.clients.admin(config.target_of(config.flows[0].id))
         target.ensure_compacted_topic(
             ledger_topic(config.flows[0].id.source), partitions=1, replication_factor=1
         )
         self.slots = stack.enter_context(closing(InsideSlots(config.clusters)))
-        self.mirror = Mirror(config, self.desk, self.clients, 1)
-        loops = upkeep_loops(config, self.clients, self.desk, self.slots.progress)
+        self.mirror = Mirror(config, self.ledgers, self.clients, 1)
+        loops = upkeep_loops(config, self.clients, self.ledgers, self.slots.progress)
         self._checkpoints = next(loop for loop in loops if loop.what == "checkpoints")
 
     def catch_up(self) -> None:

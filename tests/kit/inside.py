@@ -15,7 +15,7 @@ from heliograph.config.schema import ClusterConfig
 from heliograph.copy.shuttle import Shuttle
 from heliograph.driver.jobs import upkeep_loops
 from heliograph.driver.reconcile import Mirror
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, Idle, Lane, LaneId, LaneLoad, LaneProgress, SlotId
 from tests.kit.topics import wait_until
 
@@ -86,10 +86,10 @@ def carry(file: Path, *, lanes: int | None = None, checkpoints: bool = False) ->
     config = load_config(file)
     with (
         closing(Clients(config)) as clients,
-        closing(LedgerDesk(config.clusters)) as desk,
+        closing(LedgerService(config.clusters)) as ledgers,
         closing(InsideSlots(config.clusters)) as slots,
     ):
-        steered = Mirror(config, desk, clients, 1)
+        steered = Mirror(config, ledgers, clients, 1)
         steered.steer(slots)
         wanted = len(steered.lanes) if lanes is None else lanes
 
@@ -98,6 +98,6 @@ def carry(file: Path, *, lanes: int | None = None, checkpoints: bool = False) ->
             return len(found) == wanted > 0 and all(isinstance(at.state, Idle) for at in found)
 
         wait_until(is_idle, "all lanes idle", timeout_s=60)
-        for loop in upkeep_loops(config, clients, desk, slots.progress):
+        for loop in upkeep_loops(config, clients, ledgers, slots.progress):
             if checkpoints and loop.what == "checkpoints":
                 loop.step()

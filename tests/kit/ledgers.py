@@ -5,26 +5,26 @@ from __future__ import annotations
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.view import TopicView
 from heliograph.ledger.entries import Entry, HeadEntry, StartEntry, ledger_topic, new_author
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, TopicId, TopicName
 
 
 def open_ledger(
-    desk: LedgerDesk, flow: FlowId, target: ClusterAdmin, source_cluster_id: str | None
+    ledgers: LedgerService, flow: FlowId, target: ClusterAdmin, source_cluster_id: str | None
 ) -> None:
     """The flow's ledger and its producer, as planning the flow makes them."""
     name = ledger_topic(flow.source)
     target.ensure_compacted_topic(name, partitions=1, replication_factor=1)
     target.await_partitions({name: 1})
-    desk.open(flow, source_cluster_id)
+    ledgers.open(flow, source_cluster_id)
 
 
-def begin_lanes(desk: LedgerDesk, flow: FlowId, topic: str, written: TopicView) -> None:
+def begin_lanes(ledgers: LedgerService, flow: FlowId, topic: str, written: TopicView) -> None:
     """Every lane of a source topic has begun, and mirrored nothing, into the topic `written`."""
     entries: list[Entry] = []
     for partition in range(written.partition_count):
         entries += _begun(TopicName(topic), partition, written.id)
-    desk._call(desk._write(flow, entries))
+    ledgers._call(ledgers._write(flow, entries))
 
 
 def _begun(topic: TopicName, partition: int, target_id: TopicId | None) -> list[Entry]:

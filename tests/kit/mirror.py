@@ -17,7 +17,7 @@ import psutil
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from heliograph.config.load import load_config
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.ledger.translate import LaneEnd, to_source, to_target
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import ClusterAlias, FlowId, TopicName
@@ -246,9 +246,9 @@ class Route:
 
     def lane_records(self, topic: str) -> dict[int, LaneRecord]:
         """What the ledger says of each lane of the topic now."""
-        desk = LedgerDesk(load_config(self.config).clusters)
+        ledgers = LedgerService(load_config(self.config).clusters)
         try:
-            view = desk.view(self.flow)
+            view = ledgers.view(self.flow)
             found = {
                 lane.partition: view.lane(TopicName(topic), lane.partition)
                 for lane in view.lanes
@@ -256,7 +256,7 @@ class Route:
             }
             return {number: record for number, record in found.items() if record is not None}
         finally:
-            desk.close()
+            ledgers.close()
 
     def assert_exact_map(
         self, topic: str, *, read_committed: bool = True, gaps: bool = True

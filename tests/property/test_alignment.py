@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heliograph.ledger.runs import Runs
 from heliograph.ledger.translate import LaneEnd, to_target
-from heliograph.takeover.alignment import Alignment, Pin, Stretch, align
+from heliograph.takeover.alignment import Alignment, OffsetSyncAnchor, Stretch, align
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -23,7 +23,7 @@ class Story:
     copied: int
     """Records of the source that are on the target, counted from the first."""
     stored_next: int | None
-    pins: tuple[Pin, ...]
+    anchors: tuple[OffsetSyncAnchor, ...]
     repeats: int
 
 
@@ -36,12 +36,12 @@ def stories(draw: st.DrawFn, letters: int | None) -> Story:
     else:
         source = draw(st.lists(st.integers(0, letters - 1), min_size=size, max_size=size))
     target: list[int] = []
-    pins: list[Pin] = []
+    anchors: list[OffsetSyncAnchor] = []
     stored = copied = repeats = 0
     for _ in range(draw(st.integers(1, 4))):
         end = draw(st.integers(stored, size))
         if end > stored and draw(st.booleans()):
-            pins.append(Pin(source_offset=stored, target_offset=len(target)))
+            anchors.append(OffsetSyncAnchor(source_offset=stored, target_offset=len(target)))
         repeats += max(0, min(end, copied) - stored)
         target += source[stored:end]
         copied = max(copied, end)
@@ -51,7 +51,7 @@ def stories(draw: st.DrawFn, letters: int | None) -> Story:
         target=target,
         copied=copied,
         stored_next=stored or None,
-        pins=tuple(pins),
+        anchors=tuple(anchors),
         repeats=repeats,
     )
 
@@ -68,7 +68,7 @@ def read(story: Story, *, pinned: bool = True) -> Alignment:
         stretch(story.source),
         stretch(story.target),
         stored_next=story.stored_next,
-        pins=story.pins if pinned else (),
+        anchors=story.anchors if pinned else (),
     )
 
 
@@ -106,7 +106,7 @@ def test_the_map_has_every_record_at_a_copy_of_it_and_goes_forward(story: Story)
         offset = runs.source_offset_at(position)
         assert offset == position
         assert story.target[runs.target_offset_at(position)] == story.source[offset]
-    assert runs.contradicted_at is None
+    assert runs.overlap_at is None
 
 
 @settings(UNHURRIED, max_examples=200)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists, one_of, sampled_from, tuples
 
 from heliograph.broker.group_view import GroupOffset
-from heliograph.groups.checkpoint_plan import GroupPlace
+from heliograph.groups.checkpoint_plan import GroupOffsetPair
 from heliograph.groups.sync_plan import OnRewind, Placed, plan_group
 from heliograph.model import TopicName, TopicPartition
 
@@ -37,7 +37,7 @@ class World:
         """What the mirror writes, if anything."""
         if self.source is None:
             return None
-        place = GroupPlace(
+        place = GroupOffsetPair(
             group="g",
             source=SOURCE,
             target=TARGET,

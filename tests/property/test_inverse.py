@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.ledger.entries import new_author
-from heliograph.ledger.reverse import LaneBeginning, inverted, lane_entries
+from heliograph.ledger.reverse import LaneStart, lane_entries, reversed_runs
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.translate import LaneEnd, to_source, to_target
 from heliograph.ledger.view import LaneRecord, LedgerView
@@ -23,11 +23,11 @@ def way_back(lane: ALane, unmirrored: int) -> tuple[LaneRecord, LaneEnd]:
         source_offset=lane.end.target_next_offset,
         target_offset=lane.end.source_next_offset + unmirrored,
     )
-    begun = LaneBeginning(
+    begun = LaneStart(
         topic=TOPIC,
         partition=0,
         here=here,
-        before=inverted(lane.runs, here.position),
+        before=reversed_runs(lane.runs, here.position),
         source_end_offset=here.source_offset,
         source_topic_id=None,
         target_topic_id=None,
@@ -78,9 +78,9 @@ def test_a_consumer_that_goes_over_and_comes_back_has_the_same_records_before_it
 @given(lanes())
 @UNHURRIED
 def test_the_inverse_of_the_inverse_has_every_record_where_it_was(lane: ALane) -> None:
-    once = inverted(lane.runs, lane.end.position)
+    once = reversed_runs(lane.runs, lane.end.position)
 
-    twice = Runs(inverted(Runs(once), lane.end.position))
+    twice = Runs(reversed_runs(Runs(once), lane.end.position))
 
     first = lane.end.position - len(lane.records)
     for index, mirrored in enumerate(lane.records):
@@ -101,4 +101,4 @@ def test_the_lane_back_goes_on_at_the_position_where_the_other_stopped(
     assert record.head.position == lane.end.position
     assert record.runs.source_offset_at(lane.end.position) == end.source_next_offset
     assert record.runs.target_offset_at(lane.end.position) == end.target_next_offset
-    assert record.runs.contradicted_at is None
+    assert record.runs.overlap_at is None

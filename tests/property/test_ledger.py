@@ -139,9 +139,9 @@ def test_a_consumer_moved_to_the_source_reads_exactly_the_mirrored_records_it_ha
 def test_a_consumer_before_a_record_that_moves_there_and_back_is_where_it_was(
     lane: ALane, index: int
 ) -> None:
-    places = [(record.source_offset, record.target_offset) for record in lane.records]
-    places.append((lane.end.source_next_offset, lane.end.target_next_offset))
-    source_offset, target_offset = places[index % len(places)]
+    locations = [(record.source_offset, record.target_offset) for record in lane.records]
+    locations.append((lane.end.source_next_offset, lane.end.target_next_offset))
+    source_offset, target_offset = locations[index % len(locations)]
 
     there = to_target(lane.runs, lane.end, source_offset)
     back = to_source(lane.runs, lane.end, there.offset)

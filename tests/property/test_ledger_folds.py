@@ -24,7 +24,7 @@ from heliograph.ledger.entries import (
     StartEntry,
 )
 from heliograph.ledger.entry_codec import decode, encode, encode_key
-from heliograph.ledger.replay_guard import Ahead
+from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
 from heliograph.ledger.view import LedgerView
 from heliograph.model import ClusterAlias, FlowId, OffsetRange, StallReason, TopicName
@@ -217,7 +217,7 @@ def begun(layout: Layout) -> StartEntry:
 
 
 def chunks(
-    layout: Layout, edges: Sequence[int], author: str, expected: int, ahead: Ahead
+    layout: Layout, edges: Sequence[int], author: str, expected: int, ahead: ReplayGuard
 ) -> list[RunsEntry]:
     """What a mirror writes that fetched `layout` cut at these positions, as a lane does."""
     entries: list[RunsEntry] = []
@@ -252,12 +252,12 @@ def interleaved(first: list[Entry], second: list[Entry], random: Random) -> list
     return mixed
 
 
-def known_end(entries: Sequence[Entry]) -> int:
+def written_until(entries: Sequence[Entry]) -> int:
     view = LedgerView()
     for entry in entries:
         view.apply(entry)
     lane = view.lane(TOPIC, 0)
-    return lane.runs.known_end if lane else 0
+    return lane.runs.written_until if lane else 0
 
 
 def map_of(entries: Sequence[Entry], end: int) -> list[int]:
@@ -276,7 +276,7 @@ def test_two_mirrors_that_cut_one_source_differently_fold_to_one_map_however_lat
     layout: Layout, draw: st.DataObject, random: Random
 ) -> None:
     written = [
-        chunks(layout, draw.draw(cuts(0, len(layout))), author, layout[0], Ahead())
+        chunks(layout, draw.draw(cuts(0, len(layout))), author, layout[0], ReplayGuard())
         for author in "ab"
     ]
 
@@ -292,8 +292,8 @@ def test_a_successor_never_takes_away_the_runs_of_batches_that_still_land(
 ) -> None:
     end = len(layout)
     resumed_at = draw.draw(st.integers(0, end - 1))
-    slow = chunks(layout, draw.draw(cuts(0, end)), "a", layout[0], Ahead())
-    ahead = Ahead(resumed_at, known_end([begun(layout), *slow]))
+    slow = chunks(layout, draw.draw(cuts(0, end)), "a", layout[0], ReplayGuard())
+    ahead = ReplayGuard(resumed_at, written_until([begun(layout), *slow]))
 
     successor = chunks(layout, draw.draw(cuts(resumed_at, end)), "b", layout[resumed_at], ahead)
 
@@ -307,10 +307,10 @@ def test_a_successor_of_a_dead_mirror_maps_a_source_that_was_compacted_since(
     layout: Layout, draw: st.DataObject
 ) -> None:
     resumed_at = draw.draw(st.integers(0, len(layout) - 1))
-    dead = chunks(layout, draw.draw(cuts(0, len(layout))), "a", layout[0], Ahead())
+    dead = chunks(layout, draw.draw(cuts(0, len(layout))), "a", layout[0], ReplayGuard())
     kept = draw.draw(st.sets(st.sampled_from(layout[resumed_at:])))
     compacted = (*layout[:resumed_at], *sorted(kept), *(layout[-1] + more for more in (1, 2, 3)))
-    ahead = Ahead(resumed_at, known_end([begun(layout), *dead]))
+    ahead = ReplayGuard(resumed_at, written_until([begun(layout), *dead]))
     edges = draw.draw(cuts(resumed_at, len(compacted)))
 
     successor = chunks(compacted, edges, "b", layout[resumed_at], ahead)
@@ -329,7 +329,7 @@ def test_compacting_any_prefix_leaves_the_map_of_all_that_was_appended(
     layout: Layout, draw: st.DataObject, prefix: int, random: Random
 ) -> None:
     written = [
-        chunks(layout, draw.draw(cuts(0, len(layout))), author, layout[0], Ahead())
+        chunks(layout, draw.draw(cuts(0, len(layout))), author, layout[0], ReplayGuard())
         for author in "ab"
     ]
     mixed = interleaved([*written[0]], [*written[1], *written[1]], random)

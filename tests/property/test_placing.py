@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis.strategies import integers, lists, sampled_from, tuples
 
-from heliograph.groups.placement import GroupMove, Strategy, place_groups
+from heliograph.groups.placement import GroupMove, Strategy, plan_group_offsets
 from heliograph.ledger.runs import Run
 from tests.unit.groups.test_placement import ON_TARGET, lane, only_move, scene
 
@@ -34,7 +34,7 @@ def placed(log: Log, strategy: Strategy, at: int, expired: int, beyond: int) -> 
     end = (len(log), log[-1][0] + 1, log[-1][1] + 1)
     bounds = (min(expired, end[2]), end[2] + beyond)
     known = scene(at, lane(runs, end), told=(at, max(0, at - 2)), bounds=bounds)
-    return only_move(place_groups(known, strategy, time_offsets={ON_TARGET: bounds[0]}))
+    return only_move(plan_group_offsets(known, strategy, time_offsets={ON_TARGET: bounds[0]}))
 
 
 @given(mirrored, strategies, integers(0, 60), integers(0, 20), integers(0, 3))

@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 
 from heliograph.engine.probe import REQUIRED, missing_imports
 from heliograph.engine.session import _with_retries
-from heliograph.engine.task import Outcome, Settlement, SlotOrder, carry_slot, make_shuttle
+from heliograph.engine.task import Outcome, SlotOrder, SlotResult, carry_slot, make_shuttle
 from heliograph.errors import EngineError, LinkError
 from heliograph.model import SlotId
 from tests.unit.engine.lanes import progress
@@ -32,7 +32,7 @@ ORDER = SlotOrder(
     "value",
     [
         ORDER,
-        Settlement(
+        SlotResult(
             slot=SlotId(0), generation=1, outcome=Outcome.FAILED, detail="x", lanes=(progress(1),)
         ),
         EngineError("x").args,

@@ -26,7 +26,7 @@ from heliograph.cli.app import app
 from heliograph.config.load import load_config
 from heliograph.driver.reconcile import Mirror
 from heliograph.errors import CheckpointError
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import Idle
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.inside import InsideSlots
@@ -285,9 +285,9 @@ def _mirror(folder: Path, pair: dict[str, LocalCluster]) -> None:
     )
     with ExitStack() as stack:
         clients = stack.enter_context(closing(Clients(config)))
-        desk = stack.enter_context(closing(LedgerDesk(config.clusters)))
+        ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
         slots = stack.enter_context(closing(InsideSlots(config.clusters)))
-        mirror = Mirror(config, desk, clients, 1)
+        mirror = Mirror(config, ledgers, clients, 1)
         mirror.steer(slots)
         wait_until(
             lambda: (

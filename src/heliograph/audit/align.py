@@ -68,16 +68,16 @@ def _nearest(
     source: Sequence[Hashable], target: Sequence[Hashable], at_end: bool
 ) -> tuple[int, int] | None:
     """The agreement for which the fewest records are passed."""
-    places: defaultdict[Hashable, list[int]] = defaultdict(list)
+    locations: defaultdict[Hashable, list[int]] = defaultdict(list)
     for index, content in enumerate(target):
-        known = places[content]
+        known = locations[content]
         if len(known) < _PLACES_MAX:
             known.append(index)
     best: tuple[int, int] | None = None
     for x, content in enumerate(source):
         if best is not None and x > sum(best):
             break
-        for y in places.get(content, ()):
+        for y in locations.get(content, ()):
             if best is not None and x + y >= sum(best):
                 break
             if _agree(source, target, x, y, at_end):
@@ -89,11 +89,11 @@ def first_agreement(
     source: Sequence[Hashable], target: Sequence[Hashable], likely: int
 ) -> tuple[int, int] | None:
     """The first records of the source that are on the target too, nearest to `likely` there."""
-    places: defaultdict[Hashable, list[int]] = defaultdict(list)
+    locations: defaultdict[Hashable, list[int]] = defaultdict(list)
     for index, content in enumerate(target):
-        places[content].append(index)
+        locations[content].append(index)
     for x, content in enumerate(source):
-        found = [y for y in places.get(content, ()) if _agree(source, target, x, y, False)]
+        found = [y for y in locations.get(content, ()) if _agree(source, target, x, y, False)]
         if found:
             return x, min(found, key=lambda y: abs(y - x - likely))
     return None

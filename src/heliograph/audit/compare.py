@@ -19,9 +19,9 @@ from heliograph.audit.align import (
     next_agreement,
     walk,
 )
-from heliograph.audit.extras import Extra, Gathering
+from heliograph.audit.extras import Extra, FindingCollector
 from heliograph.audit.findings import Finding, FindingKind, UnitResult
-from heliograph.audit.reading import Piece, Record, Side
+from heliograph.audit.reading import BatchView, LogReader, Record
 from heliograph.audit.units import AuditUnit, UnitMap
 from heliograph.broker.cluster import Cluster
 from heliograph.errors import BrokerError
@@ -73,7 +73,7 @@ class _Comparison:
         self._bytes = 0
         self._is_settled = unit.is_first
         """Whether the unit's start is known not to be askew."""
-        self._found = Gathering(unit)
+        self._found = FindingCollector(unit)
 
     async def run(self) -> UnitResult:
         try:
@@ -117,7 +117,7 @@ class _Comparison:
                 return
             await self._step(ours, theirs)
 
-    async def _step(self, ours: Piece, theirs: Piece) -> None:
+    async def _step(self, ours: BatchView, theirs: BatchView) -> None:
         """Pass at least one record on one side."""
         if theirs.header is not None and theirs.header.is_log_append_time:
             # The target keeps the time of its own append; the source's is lost by its settings.
@@ -140,7 +140,7 @@ class _Comparison:
         else:
             await self._records(ours, theirs, min(extent, theirs.count))
 
-    def _before(self, theirs: Piece, count: int, source_offset: int) -> None:
+    def _before(self, theirs: BatchView, count: int, source_offset: int) -> None:
         """Target records before the next one's place: others', or ones the source has lost."""
         place = self._map.of_target(theirs.offset - self._shift)
         count = min(count, place.extent)
@@ -148,7 +148,7 @@ class _Comparison:
             self._extra(theirs, count, source_offset)
         self._target.take(count)
 
-    async def _records(self, ours: Piece, theirs: Piece, count: int) -> None:
+    async def _records(self, ours: BatchView, theirs: BatchView, count: int) -> None:
         left = self._source.contents(ours, count)
         right = self._target.contents(theirs, count)
         agreeing = count if left == right else _common(left, right)
@@ -243,12 +243,12 @@ class _Comparison:
             before = follows[0] if follows else self._source_end
             self._found.extra(Extra(offset, block.theirs[n], before))
 
-    def _missing(self, ours: Piece, count: int, target_offset: int) -> None:
+    def _missing(self, ours: BatchView, count: int, target_offset: int) -> None:
         for offset, content in enumerate(self._source.contents(ours, count), ours.offset):
             self._found.missing(offset, target_offset, content)
         self._source.take(count)
 
-    def _extra(self, theirs: Piece, count: int, source_offset: int) -> None:
+    def _extra(self, theirs: BatchView, count: int, source_offset: int) -> None:
         for offset, content in enumerate(self._target.contents(theirs, count), theirs.offset):
             self._found.extra(Extra(offset, content, source_offset))
 
@@ -289,7 +289,7 @@ class _Comparison:
                 self._extra(theirs, count, self._source_end)
             self._target.take(count)
 
-    def _is_own(self, piece: Piece) -> bool:
+    def _is_own(self, piece: BatchView) -> bool:
         """Whether the flow itself wrote it: mirrored after the unit was cut."""
         wrote = piece.header.producer_id if piece.header is not None else -1
         return wrote >= 0 and wrote == self._unit.producer_id
@@ -347,8 +347,8 @@ class _Comparison:
         self._target = self._target_from(target_offset)
         self._source.is_timeless = self._target.is_timeless = is_timeless
 
-    def _source_from(self, start: int) -> Side:
-        return Side(
+    def _source_from(self, start: int) -> LogReader:
+        return LogReader(
             self._clusters[0],
             self._unit.lane.source,
             start,
@@ -356,10 +356,10 @@ class _Comparison:
             likely_end=self._source_end,
         )
 
-    def _target_from(self, start: int) -> Side:
+    def _target_from(self, start: int) -> LogReader:
         unit = self._unit
         end = unit.target_range.end if unit.target_end is None else unit.target_end
-        return Side(
+        return LogReader(
             self._clusters[1],
             unit.target,
             start,
@@ -410,7 +410,7 @@ def _common(left: Sequence[Record], right: Sequence[Record]) -> int:
     )
 
 
-def _same_bytes(ours: Piece, theirs: Piece) -> bool:
+def _same_bytes(ours: BatchView, theirs: BatchView) -> bool:
     """Whether both are whole batches with the same records, without opening either."""
     one, other = ours.header, theirs.header
     if ours.view is None or theirs.view is None or one is None or other is None:

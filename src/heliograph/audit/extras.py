@@ -12,7 +12,7 @@ from typing import Final
 
 from heliograph.audit.findings import Finding, FindingKind, Tally, gathered, ranges_of
 from heliograph.audit.origin import repaired_offset, without_origin
-from heliograph.audit.reading import Damaged, Record, Side
+from heliograph.audit.reading import Damaged, LogReader, Record
 from heliograph.audit.units import AuditUnit
 from heliograph.broker.cluster import Cluster
 from heliograph.errors import BrokerError
@@ -43,7 +43,7 @@ class _Changed:
     theirs: Record
 
 
-class Gathering:
+class FindingCollector:
     """All that differs in one unit, until `judged` says what it is."""
 
     def __init__(self, unit: AuditUnit) -> None:
@@ -213,7 +213,7 @@ def _claimed(unit: AuditUnit, content: Record) -> int | None:
 
 async def _is_as_claimed(source: Cluster, unit: AuditUnit, extra: Extra, offset: int) -> bool:
     """Whether a repaired record is the one it stands for; a source that lost it cannot object."""
-    side = Side(source, unit.lane.source, offset, read_committed=unit.read_committed)
+    side = LogReader(source, unit.lane.source, offset, read_committed=unit.read_committed)
     try:
         offsets, contents = await side.window(1)
     finally:
@@ -239,7 +239,7 @@ class _Search:
         """Move what is among these source records from `wanted` to `found`."""
         if not self.wanted:
             return
-        side = Side(
+        side = LogReader(
             self._source,
             self._unit.lane.source,
             start,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from heliograph.audit.plan import AuditChoice
+from heliograph.audit.plan import AuditOptions
 from heliograph.audit.run import AuditReport, NothingMirrored, Runner, audit_flow
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import AuditDiffers, BrokerError
-from heliograph.ledger.locations import every
+from heliograph.ledger.locations import all_topics
 from heliograph.model import FlowId
 from heliograph.procedure.hooks import hook_event, run_hooks
 
@@ -37,9 +37,9 @@ class AuditLoop:
         self._differs = ""
 
     def step(self) -> None:
-        choice = AuditChoice(resume=True, only_new=True)
+        choice = AuditOptions(resume=True, only_new=True)
         try:
-            report = audit_flow(self._config, self.flow, choice, every(), self._run)
+            report = audit_flow(self._config, self.flow, choice, all_topics(), self._run)
         except NothingMirrored:
             return
         if report.differs:

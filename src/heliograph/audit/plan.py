@@ -20,7 +20,7 @@ from heliograph.broker.cluster import LATEST, Cluster
 from heliograph.broker.log import fetch_once
 from heliograph.errors import BrokerError, MirrorError
 from heliograph.ledger.entries import RUNS_PER_ENTRY_MAX, MemoEntry
-from heliograph.ledger.locations import LanePlace
+from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.view import LedgerView
 from heliograph.model import LaneId, OffsetRange, TopicPartition
@@ -38,7 +38,7 @@ _NOTED_REPAIRS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditChoice:
+class AuditOptions:
     """What somebody wants compared."""
 
     since_ms: int | None = None
@@ -55,7 +55,7 @@ class AuditChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneNote:
+class LaneProgressNote:
     """How far a lane was compared, as the ledger has it."""
 
     position: int
@@ -91,19 +91,19 @@ class LanePlan:
 
 
 def tail_units(
-    places: Iterable[LanePlace], records_max: int, *, read_committed: bool = True
+    locations: Iterable[LaneLocation], records_max: int, *, read_committed: bool = True
 ) -> list[AuditUnit]:
     """The last records of every lane, one unit each; lanes without records have none."""
     units: list[AuditUnit] = []
-    for place in places:
-        runs = place.record.runs
-        if runs.contradicted_at is not None:
+    for location in locations:
+        runs = location.record.runs
+        if runs.overlap_at is not None:
             continue
-        start = max(_first_position(place), place.position - records_max)
+        start = max(_first_position(location), location.position - records_max)
         units += cut_units(
-            place,
+            location,
             start,
-            place.position,
+            location.position,
             records_max=max(1, records_max),
             read_committed=read_committed,
         )
@@ -111,7 +111,7 @@ def tail_units(
 
 
 def cut_units(
-    place: LanePlace,
+    location: LaneLocation,
     start_position: int,
     end_position: int,
     *,
@@ -121,7 +121,7 @@ def cut_units(
     target_end: int | None = None,
 ) -> list[AuditUnit]:
     """`[start, end)` of a lane in units that one worker can take."""
-    runs, first = place.record.runs, _first_position(place)
+    runs, first = location.record.runs, _first_position(location)
     units: list[AuditUnit] = []
     position = max(first, start_position)
     while position < end_position:
@@ -134,18 +134,18 @@ def cut_units(
         following = _runs_between(runs, position + 1, wanted_end)
         if len(following) == RUNS_PER_ENTRY_MAX:
             wanted_end = following.pop().position
-        is_last = wanted_end == place.position
+        is_last = wanted_end == location.position
         units.append(
             AuditUnit(
-                lane=place.lane,
-                target=place.target,
+                lane=location.lane,
+                target=location.target,
                 start_position=position,
                 end_position=wanted_end,
                 runs=(here, *following),
                 read_committed=read_committed,
                 source_start=None if position == first else runs.source_offset_at(position - 1) + 1,
                 target_start=None if position == first else runs.target_offset_at(position - 1) + 1,
-                source_end=place.source_next_offset if is_last else None,
+                source_end=location.source_next_offset if is_last else None,
                 target_end=target_end if is_last else None,
                 producer_id=producer_id,
             )
@@ -163,66 +163,66 @@ def _runs_between(runs: Runs, start: int, end: int) -> list[Run]:
 async def plan_lanes(
     source: Cluster,
     target: Cluster,
-    places: Sequence[LanePlace],
+    locations: Sequence[LaneLocation],
     view: LedgerView,
-    choice: AuditChoice,
+    choice: AuditOptions,
     *,
     read_committed: bool,
 ) -> list[LanePlan]:
     """What to compare of each lane. Raises `BrokerError`."""
-    await source.refresh({place.lane.source.topic for place in places})
-    await target.refresh({place.target.topic for place in places})
-    ends = await target.list_offsets([place.target for place in places], LATEST)
-    begins = await _begins(source, places, choice.since_ms)
-    sizes = await _record_bytes(target, places)
+    await source.refresh({location.lane.source.topic for location in locations})
+    await target.refresh({location.target.topic for location in locations})
+    ends = await target.list_offsets([location.target for location in locations], LATEST)
+    begins = await _begins(source, locations, choice.since_ms)
+    sizes = await _record_bytes(target, locations)
     chosen = random.Random(choice.seed)
     producer_id = view.flow.producer_id if view.flow is not None else -1
     plans: list[LanePlan] = []
     is_new = choice.only_new and not any(note_of(view, lane) for lane in view.lanes)
-    for place in places:
-        note = note_of(view, place.lane.source) if choice.resume else None
-        problem = _why_not(source, place, ends[place.target])
-        start = max(_first_position(place), begins[place.lane], note.position if note else 0)
+    for location in locations:
+        note = note_of(view, location.lane.source) if choice.resume else None
+        problem = _why_not(source, location, ends[location.target])
+        start = max(_first_position(location), begins[location.lane], note.position if note else 0)
         units: list[AuditUnit] = []
         if not problem and not is_new:
             units = cut_units(
-                place,
+                location,
                 start,
-                place.position,
-                records_max=_unit_records(sizes.get(place.target, 0.0), choice),
+                location.position,
+                records_max=_unit_records(sizes.get(location.target, 0.0), choice),
                 read_committed=read_committed,
                 producer_id=producer_id,
-                target_end=_known(ends[place.target]),
+                target_end=_known(ends[location.target]),
             )
         picked = [unit for unit in units if choice.sample >= 1 or chosen.random() < choice.sample]
         if units and not picked:
             picked = [chosen.choice(units)]
-        first = place.record.starts[0].position
+        first = location.record.starts[0].position
         plans.append(
             LanePlan(
-                lane=place.lane,
-                target=place.target,
+                lane=location.lane,
+                target=location.target,
                 units=tuple(picked),
-                end_position=place.position,
+                end_position=location.position,
                 unit_count=len(units),
-                expired_records=max(0, _first_position(place) - first) if not note else 0,
+                expired_records=max(0, _first_position(location) - first) if not note else 0,
                 noted=note.findings if note is not None and not note.is_over else (),
-                repaired=repairs_of(view, place.lane.source),
-                baseline=place.position if is_new else None,
+                repaired=repairs_of(view, location.lane.source),
+                baseline=location.position if is_new else None,
                 problem=problem,
             )
         )
     return plans
 
 
-def note_of(view: LedgerView, lane: TopicPartition) -> LaneNote | None:
+def note_of(view: LedgerView, lane: TopicPartition) -> LaneProgressNote | None:
     """How far the lane was compared; None where nobody noted it, or not so that it makes sense."""
     text = view.memos.get(f"{_SUBJECT}/{lane.topic}/{lane.partition}")
     if text is None:
         return None
     try:
         fields = json.loads(text)
-        return LaneNote(
+        return LaneProgressNote(
             position=int(fields["position"]),
             at_ms=int(fields["at_ms"]),
             is_over=bool(fields["is_over"]),
@@ -232,7 +232,7 @@ def note_of(view: LedgerView, lane: TopicPartition) -> LaneNote | None:
         return None
 
 
-def lane_memo(lane: TopicPartition, note: LaneNote) -> MemoEntry:
+def lane_memo(lane: TopicPartition, note: LaneProgressNote) -> MemoEntry:
     fields = {
         "v": 1,
         "position": note.position,
@@ -272,7 +272,7 @@ def repairs_memo(lane: TopicPartition, ranges: Iterable[OffsetRange]) -> MemoEnt
     return MemoEntry(subject=f"{_REPAIRS}/{lane.topic}/{lane.partition}", text=json.dumps(fields))
 
 
-def in_turn(plans: Iterable[LanePlan]) -> Iterator[AuditUnit]:
+def round_robin(plans: Iterable[LanePlan]) -> Iterator[AuditUnit]:
     """All units, each lane's in order and the lanes taking turns, so that all make progress."""
     queues = [list(reversed(plan.units)) for plan in plans if plan.units]
     while queues:
@@ -281,65 +281,68 @@ def in_turn(plans: Iterable[LanePlan]) -> Iterator[AuditUnit]:
         queues = [queue for queue in queues if queue]
 
 
-def _first_position(place: LanePlace) -> int:
+def _first_position(location: LaneLocation) -> int:
     """What came before belongs to a source topic that was replaced, or was never mirrored."""
-    runs = place.record.runs
-    return max(runs.source_restart_position, place.record.starts[0].position) if runs else 0
+    runs = location.record.runs
+    return max(runs.source_restart_position, location.record.starts[0].position) if runs else 0
 
 
-def _why_not(source: Cluster, place: LanePlace, end: int | BrokerError) -> str:
-    contradicted = place.record.runs.contradicted_at
+def _why_not(source: Cluster, location: LaneLocation, end: int | BrokerError) -> str:
+    contradicted = location.record.runs.overlap_at
     if contradicted is not None:
         return f"the ledger contradicts itself at position {contradicted}; the lane resyncs first"
     if isinstance(end, BrokerError):
         return str(end)
-    topic, noted = source.topic(place.lane.source.topic), place.record.starts[-1].source_topic_id
-    if topic is None or source.leader(place.lane.source) is None:
-        return str(source.leaderless(place.lane.source))
+    topic, noted = (
+        source.topic(location.lane.source.topic),
+        location.record.starts[-1].source_topic_id,
+    )
+    if topic is None or source.leader(location.lane.source) is None:
+        return str(source.no_leader_error(location.lane.source))
     if noted is not None and noted != topic.id:
         return "the source topic was deleted and created again since"
     return ""
 
 
 async def _begins(
-    source: Cluster, places: Sequence[LanePlace], since_ms: int | None
+    source: Cluster, locations: Sequence[LaneLocation], since_ms: int | None
 ) -> dict[LaneId, int]:
     """The position of each lane's first record at or after a time."""
     if since_ms is None:
-        return {place.lane: 0 for place in places}
-    found = await source.list_offsets([place.lane.source for place in places], since_ms)
+        return {location.lane: 0 for location in locations}
+    found = await source.list_offsets([location.lane.source for location in locations], since_ms)
     begins: dict[LaneId, int] = {}
-    for place in places:
-        offset = found[place.lane.source]
+    for location in locations:
+        offset = found[location.lane.source]
         if isinstance(offset, BrokerError):
-            begins[place.lane] = 0
-        elif offset < 0 or not place.record.runs:
-            begins[place.lane] = place.position
+            begins[location.lane] = 0
+        elif offset < 0 or not location.record.runs:
+            begins[location.lane] = location.position
         else:
-            begins[place.lane] = place.record.runs.position_of_source(offset)
+            begins[location.lane] = location.record.runs.position_of_source(offset)
     return begins
 
 
 async def _record_bytes(
-    target: Cluster, places: Sequence[LanePlace]
+    target: Cluster, locations: Sequence[LaneLocation]
 ) -> dict[TopicPartition, float]:
     """About how large the records of each lane are, by a look at where it began; 0: unknown."""
     turns = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
-    async def look(place: LanePlace) -> float:
-        if place.position <= _UNIT_RECORDS_MIN or not place.record.runs:
+    async def look(location: LaneLocation) -> float:
+        if location.position <= _UNIT_RECORDS_MIN or not location.record.runs:
             return 0.0
-        offset = place.record.runs.target_offset_at(_first_position(place))
+        offset = location.record.runs.target_offset_at(_first_position(location))
         async with turns:
             try:
-                fetched = await fetch_once(target, place.target, offset, bytes_max=_LOOK_BYTES)
+                fetched = await fetch_once(target, location.target, offset, bytes_max=_LOOK_BYTES)
                 return _mean_bytes(fetched.records, offset)
             except MirrorError:
                 # Only how units are cut depends on it; whoever compares them will say what is up.
                 return 0.0
 
-    found = await asyncio.gather(*(look(place) for place in places))
-    return {place.target: size for place, size in zip(places, found, strict=True)}
+    found = await asyncio.gather(*(look(location) for location in locations))
+    return {location.target: size for location, size in zip(locations, found, strict=True)}
 
 
 def _mean_bytes(chunk: memoryview, offset: int) -> float:
@@ -350,7 +353,7 @@ def _mean_bytes(chunk: memoryview, offset: int) -> float:
     return at / (next_offset - offset) if next_offset > offset else 0.0
 
 
-def _unit_records(record_bytes: float, choice: AuditChoice) -> int:
+def _unit_records(record_bytes: float, choice: AuditOptions) -> int:
     if record_bytes <= 0:
         return choice.unit_records_max
     fitting = int(UNIT_BYTES / record_bytes)

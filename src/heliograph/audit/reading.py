@@ -49,7 +49,7 @@ class Damaged:
 Record = Content | Damaged
 
 
-class Piece:
+class BatchView:
     """Records whose offsets follow one another: a batch as it is, or what an opened one held.
 
     Belongs to its side, which takes records off its front.
@@ -98,7 +98,7 @@ class Piece:
         return contents
 
 
-class Side:
+class LogReader:
     """Reads one partition from an offset on. Used by one task; `close` when done with it."""
 
     def __init__(
@@ -119,13 +119,13 @@ class Side:
         self._read_committed = read_committed
         self._likely_end = likely_end
         self._next = self._first = max(0, start)
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[BatchView] = deque()
         self._ahead: asyncio.Task[FetchedPartition | None] | None = None
         self._fetch_bytes = _FETCH_BYTES
         self._suspect = -1
         self._is_over = False
 
-    async def head(self) -> Piece | None:
+    async def head(self) -> BatchView | None:
         """The piece with the next record; None at the end of the log."""
         while not self._pieces:
             if self._is_over:
@@ -144,7 +144,7 @@ class Side:
             else:
                 piece.take(taken)
 
-    def contents(self, piece: Piece, count: int) -> Sequence[Record]:
+    def contents(self, piece: BatchView, count: int) -> Sequence[Record]:
         """The next records of a piece of this side."""
         found = piece.contents(count)
         if not self.is_timeless:
@@ -291,7 +291,9 @@ class Side:
     def _put(self, header: BatchHeader, batch: memoryview) -> None:
         begins_before = header.base_offset < self._first
         if header.is_dense and not header.is_log_append_time and not begins_before:
-            self._pieces.append(Piece(header.base_offset, header.record_count, header, batch, None))
+            self._pieces.append(
+                BatchView(header.base_offset, header.record_count, header, batch, None)
+            )
             return
         try:
             stretches = open_records(batch, header)
@@ -299,7 +301,7 @@ class Side:
             self._put_damaged(header)
             return
         for offset, contents in stretches:
-            piece = Piece(offset, len(contents), header, None, contents)
+            piece = BatchView(offset, len(contents), header, None, contents)
             passed = min(max(0, self._first - offset), piece.count)
             if passed:
                 piece.take(passed)
@@ -312,7 +314,7 @@ class Side:
         if count > _DAMAGED_RECORDS_MAX:
             raise CorruptBatch(header.base_offset, f"{self._partition}: claims {count} records")
         damaged = [Damaged() for _ in range(count)]
-        self._pieces.append(Piece(start, count, header, None, damaged))
+        self._pieces.append(BatchView(start, count, header, None, damaged))
 
     def _add_legacy(self, messages: memoryview, next_offset: int) -> None:
         if next_offset <= self._next:
@@ -326,5 +328,5 @@ class Side:
             ((_, contents),) = open_records(view, header)
             for stretch in reencoded.stretches:
                 part = contents[stretch.first_record : stretch.first_record + stretch.record_count]
-                self._pieces.append(Piece(stretch.source_offset, len(part), None, None, part))
+                self._pieces.append(BatchView(stretch.source_offset, len(part), None, None, part))
         self._next = next_offset

@@ -15,7 +15,7 @@ from typing import Final
 from heliograph.audit.findings import FindingKind, ranges_of
 from heliograph.audit.origin import ORIGIN_HEADER, origin_of
 from heliograph.audit.plan import repairs_memo, repairs_of
-from heliograph.audit.reading import Damaged, Side
+from heliograph.audit.reading import Damaged, LogReader
 from heliograph.audit.run import LaneFinding
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.cluster import Cluster
@@ -23,7 +23,7 @@ from heliograph.broker.records import Record, RecordWriter
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, NotAuthorised
-from heliograph.ledger.access import opened_ledger
+from heliograph.ledger.access import open_ledger
 from heliograph.model import FlowId, LaneId, OffsetRange, Offsets, TopicName, TopicPartition
 from heliograph.wire.opened import Content
 
@@ -151,7 +151,9 @@ async def _records(
     source: Cluster, lane: LaneId, part: OffsetRange, *, read_committed: bool
 ) -> list[tuple[int, Content]]:
     """Those of the range that the source still has and that can be written."""
-    side = Side(source, lane.source, part.start, read_committed=read_committed, likely_end=part.end)
+    side = LogReader(
+        source, lane.source, part.start, read_committed=read_committed, likely_end=part.end
+    )
     try:
         offsets, contents = await side.window(part.count)
     finally:
@@ -177,15 +179,15 @@ def _record(lane: LaneId, offset: int, content: Content) -> Record:
 
 async def _note(config: MirrorConfig, lane: LaneId, offsets: Iterable[int]) -> None:
     """So that audits of other stretches know of it too."""
-    async with opened_ledger(config, lane.flow) as hand:
-        await hand.store.catch_up()
+    async with open_ledger(config, lane.flow) as ledger:
+        await ledger.store.catch_up()
         known = [
             offset
-            for part in repairs_of(hand.store.view, lane.source)
+            for part in repairs_of(ledger.store.view, lane.source)
             for offset in range(part.start, part.end)
         ]
         ranges = ranges_of([*known, *offsets])
-        await hand.store.write_or_refuse([repairs_memo(lane.source, ranges)])
+        await ledger.store.write_or_refuse([repairs_memo(lane.source, ranges)])
 
 
 def _left_over(

@@ -14,20 +14,20 @@ from typing import Final
 
 from heliograph.audit.findings import Finding, FindingKind, UnitOutcome, UnitResult, without
 from heliograph.audit.plan import (
-    AuditChoice,
-    LaneNote,
+    AuditOptions,
     LanePlan,
+    LaneProgressNote,
     end_memo,
-    in_turn,
     lane_memo,
     plan_lanes,
+    round_robin,
 )
 from heliograph.audit.units import AuditUnit
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import BrokerError, MirrorError
 from heliograph.inspect.status import StatusReader
-from heliograph.ledger.access import opened_ledger
+from heliograph.ledger.access import open_ledger
 from heliograph.ledger.entries import MemoEntry
 from heliograph.ledger.locations import Wanted
 from heliograph.model import FlowId, LaneId, OffsetRange, TopicName, TopicPartition
@@ -115,7 +115,7 @@ OnProgress = Callable[[AuditProgress], None]
 def audit_flow(
     config: MirrorConfig,
     flow: FlowId,
-    choice: AuditChoice,
+    choice: AuditOptions,
     wanted: Wanted,
     run: Runner,
     on_progress: OnProgress = lambda _: None,
@@ -142,7 +142,7 @@ def audit_flow(
             note(is_over=False)
             noted_s = monotonic_s()
 
-    units = list(in_turn(plans))
+    units = list(round_robin(plans))
     try:
         if units:
             run(units, hear)
@@ -154,19 +154,19 @@ def audit_flow(
 
 
 async def _planned(
-    config: MirrorConfig, flow: FlowId, choice: AuditChoice, wanted: Wanted
+    config: MirrorConfig, flow: FlowId, choice: AuditOptions, wanted: Wanted
 ) -> list[LanePlan]:
     reader = StatusReader(config, wanted)
     settings = config.flow(flow)
     try:
-        places = await reader.places(settings)
-        if not places:
+        locations = await reader.locations(settings)
+        if not locations:
             raise NothingMirrored(f"{flow}: no topic that was asked for is mirrored")
         ledger = reader.ledger(flow)
         return await plan_lanes(
             reader.source(flow),
             reader.target(flow),
-            places,
+            locations,
             ledger.view,
             choice,
             read_committed=settings.read_committed,
@@ -177,9 +177,9 @@ async def _planned(
 
 async def _note(config: MirrorConfig, flow: FlowId, memos: Collection[MemoEntry]) -> None:
     if memos:
-        async with opened_ledger(config, flow) as hand:
-            hand.store.write_soon(memos)
-            await hand.store.flush(_WRITE_S_MAX)
+        async with open_ledger(config, flow) as ledger:
+            ledger.store.write_soon(memos)
+            await ledger.store.flush(_WRITE_S_MAX)
 
 
 class _Course:
@@ -221,7 +221,7 @@ class _Course:
             if position is None:
                 continue
             findings = [*plan.noted, *self._left(plan)[0]]
-            note = LaneNote(
+            note = LaneProgressNote(
                 position=position, at_ms=now_ms(), is_over=is_over, findings=tuple(findings)
             )
             memos.append(lane_memo(lane.source, note))

@@ -16,7 +16,7 @@ from heliograph.broker.admin import TIMEOUT_S_DEFAULT, ClusterAdmin
 from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.records import RecordWriter
 from heliograph.config.schema import ClusterConfig, MirrorConfig
-from heliograph.log_once import Said
+from heliograph.log_once import LogOnce
 from heliograph.model import ClusterAlias, FlowId
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ class Clients:
     """Made on first use, closed together. Safe to share between threads."""
 
     def __init__(self, config: MirrorConfig) -> None:
-        self.said: Final = Said()
+        self.said: Final = LogOnce()
         """Remarks about clusters: flows share them, so that none repeats another's."""
         self._config = config
         self._timeouts_s: dict[ClusterAlias, float] = {}

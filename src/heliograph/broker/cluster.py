@@ -77,7 +77,7 @@ class Cluster:
     def topic(self, name: TopicName) -> Topic | None:
         return self._topics.get(name)
 
-    def leaderless(self, partition: TopicPartition) -> BrokerError:
+    def no_leader_error(self, partition: TopicPartition) -> BrokerError:
         """Why no leader is known: a broker hides the topic from us, or there is none now."""
         gone = LeaderMoved(f"cluster {self.alias}: {partition} has no leader now")
         return self._hidden.get(partition.topic, gone)
@@ -102,7 +102,7 @@ class Cluster:
             if row.name is None:
                 continue
             if row.error_code != NONE:
-                self._note_hidden(TopicName(row.name), int(row.error_code))
+                self._record_unauthorized(TopicName(row.name), int(row.error_code))
                 continue
             self._topics[TopicName(row.name)] = Topic(
                 id=TopicId(str(row.topic_id)),
@@ -116,7 +116,7 @@ class Cluster:
                 partition_count=len(row.partitions),
             )
 
-    def _note_hidden(self, name: TopicName, code: int) -> None:
+    def _record_unauthorized(self, name: TopicName, code: int) -> None:
         error = broker_error(
             f"cluster {self.alias}", code, permission=f"{self._needs} on topic {name}"
         )
@@ -270,7 +270,7 @@ class Cluster:
         for partition in partitions:
             leader = self.leader(partition)
             if leader is None:
-                found[partition] = self.leaderless(partition)
+                found[partition] = self.no_leader_error(partition)
             else:
                 by_broker[leader.broker].append(partition)
 

@@ -38,7 +38,7 @@ async def fetch_once(
     leader, topic = cluster.leader(partition), cluster.topic(partition.topic)
     where = f"cluster {cluster.alias}: {partition}"
     if leader is None or topic is None:
-        raise cluster.leaderless(partition)
+        raise cluster.no_leader_error(partition)
     connection = await cluster.connection(leader.broker, "read")
     connection.version_of(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
     key = (topic_key(topic.id), partition.partition)

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from heliograph.audit.findings import Finding, FindingKind, UnitOutcome, finding_row
 from heliograph.audit.job import new_order, run_audit
-from heliograph.audit.plan import AuditChoice
+from heliograph.audit.plan import AuditOptions
 from heliograph.audit.repair import RepairReport, repair
 from heliograph.audit.run import (
     AuditProgress,
@@ -121,7 +121,7 @@ def audit(
     config = load_config(file)
     flows = chosen_flows(config, flow)
     wanted = _wanted(topic or [])
-    choice = AuditChoice(
+    choice = AuditOptions(
         since_ms=None if since is None else _time_ms(since),
         sample=_share(sample),
         seed=seed,

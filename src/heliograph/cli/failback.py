@@ -27,8 +27,8 @@ from heliograph.failback.divergence import (
     DELETING,
     Choice,
     PartitionParting,
-    TopicParting,
-    Treatment,
+    Resolution,
+    TopicDivergence,
 )
 from heliograph.failback.export import FOLDER_DEFAULT
 from heliograph.model import FlowId, TopicName
@@ -147,7 +147,7 @@ def failback(
 
 
 def _problems(report: FailbackReport) -> Mapping[str, str]:
-    problems: Mapping[str, str] = report.course.facts("groups").get("problems", {})
+    problems: Mapping[str, str] = report.procedure.facts("groups").get("problems", {})
     return problems
 
 
@@ -187,8 +187,8 @@ def _show(found: Preview, *, as_json: bool) -> None:
 
 def _print_topics(
     flow: FlowId,
-    partings: Sequence[TopicParting],
-    treatments: Mapping[TopicName, Treatment | None],
+    partings: Sequence[TopicDivergence],
+    treatments: Mapping[TopicName, Resolution | None],
 ) -> None:
     console = results()
     console.print(Text(f"{flow}: topics on {flow.source}", style="bold"))
@@ -216,8 +216,8 @@ def _print_topics(
 
 def _print_sums(
     flow: FlowId,
-    partings: Iterable[TopicParting],
-    treatments: Mapping[TopicName, Treatment | None],
+    partings: Iterable[TopicDivergence],
+    treatments: Mapping[TopicName, Resolution | None],
 ) -> None:
     console = results()
     deleted = [each for each in partings if treatments[each.topic] in DELETING]
@@ -229,7 +229,7 @@ def _print_sums(
         )
         where = (
             f"what was before the parting is then only on {flow.target}"
-            if treatments[each.topic] is Treatment.RECREATE
+            if treatments[each.topic] is Resolution.RECREATE
             else f"{flow.target}'s copy takes their place"
         )
         console.print(
@@ -240,21 +240,21 @@ def _print_sums(
         )
 
 
-def _parted(topic: TopicParting) -> str:
+def _parted(topic: TopicDivergence) -> str:
     if topic.is_recreated:
         return "created again"
     if topic.target_topic_id is None:
         return "only on the old side"
     if topic.source_topic_id is None:
         return "only on the new side"
-    return "yes" if topic.is_parted else "no"
+    return "yes" if topic.has_diverged else "no"
 
 
 def _print_report(report: FailbackReport) -> None:
     console = results()
     if report.was_over:
         console.print(f"{report.order.flow} was failed back already; nothing was done now")
-        for step in report.course.done:
+        for step in report.procedure.done:
             console.print(f"{step.name}: {step.told}", soft_wrap=True)
     elif not report.is_renaming:
         _print_topics(report.order.flow, report.partings, report.treatments)
@@ -264,12 +264,12 @@ def _print_report(report: FailbackReport) -> None:
 
 
 def _report_document(report: FailbackReport) -> dict[str, Any]:
-    course = report.course
+    procedure = report.procedure
     return {
         "flow": str(report.order.flow),
         "state": "finished before" if report.was_over else "finished",
-        "course": course.id,
-        "choice": course.choices.get("how"),
+        "course": procedure.id,
+        "choice": procedure.choices.get("how"),
         "renaming": report.is_renaming,
         "steps": [
             {
@@ -278,7 +278,7 @@ def _report_document(report: FailbackReport) -> dict[str, Any]:
                 "told": step.told,
                 "facts": dict(step.facts),
             }
-            for step in course.done
+            for step in procedure.done
         ],
         "topics": _topics_document(report.partings, report.treatments),
         "next": report.next_line,
@@ -286,13 +286,13 @@ def _report_document(report: FailbackReport) -> dict[str, Any]:
 
 
 def _topics_document(
-    partings: Sequence[TopicParting], treatments: Mapping[TopicName, Treatment | None]
+    partings: Sequence[TopicDivergence], treatments: Mapping[TopicName, Resolution | None]
 ) -> list[dict[str, Any]]:
     return [
         {
             "topic": each.topic,
             "treatment": None if (what := treatments[each.topic]) is None else what.name.lower(),
-            "parted": each.is_parted,
+            "parted": each.has_diverged,
             "recreated": each.is_recreated,
             "on_source": each.source_topic_id is not None,
             "on_target": each.target_topic_id is not None,

@@ -10,9 +10,9 @@ from rich.text import Text
 from heliograph.cli.output import remarks, results
 from heliograph.cli.tables import Side, ago, new_table
 from heliograph.failover.command import FailoverReport, Preview
-from heliograph.failover.shortfall import LaneLoss
-from heliograph.groups.placement import GroupMove, Unplaced, groups_of
-from heliograph.procedure.steps import Course
+from heliograph.failover.shortfall import UnmirroredTail
+from heliograph.groups.placement import GroupMove, NoOffset, groups_of
+from heliograph.procedure.steps import Procedure
 
 ROWS_MAX: Final = 20
 """Of a table; --json has them all."""
@@ -58,7 +58,7 @@ def print_report(report: FailoverReport) -> None:
     when = "was done before" if report.was_over else "is done"
     console.print(Text(f"the {order.mode} failover of {order.flow} {when}", style="bold"))
     table = new_table([("step", "left"), ("seconds", "right"), ("what was done", "left")])
-    for step in report.course.done:
+    for step in report.procedure.done:
         table.add_row(step.name, f"{step.seconds:.1f}", step.told)
     console.print(table)
     if report.moves:
@@ -80,8 +80,8 @@ def preview_document(found: Preview) -> dict[str, Any]:
         "mode": found.order.mode,
         "state": "dry run",
         "steps": list(found.steps),
-        "unfinished": None if found.unfinished is None else _course(found.unfinished),
-        "finished": None if found.finished is None else _course(found.finished),
+        "unfinished": None if found.unfinished is None else _procedure(found.unfinished),
+        "finished": None if found.finished is None else _procedure(found.finished),
         "fence": None
         if found.fence is None
         else {"at_ms": found.fence.at_ms, "why": found.fence.why},
@@ -103,7 +103,7 @@ def report_document(report: FailoverReport) -> dict[str, Any]:
         "rto_s": report.seconds,
         "rpo_records_min": report.lost_records_min,
         "rpo_is_known": report.is_loss_known,
-        **_course(report.course),
+        **_procedure(report.procedure),
         "moved_groups": list(report.moved),
         "skipped_groups": list(report.skipped),
         "groups": _groups(report.moves),
@@ -112,7 +112,7 @@ def report_document(report: FailoverReport) -> dict[str, Any]:
     }
 
 
-def _print_groups(moves: Sequence[GroupMove], unplaced: Sequence[Unplaced]) -> None:
+def _print_groups(moves: Sequence[GroupMove], unplaced: Sequence[NoOffset]) -> None:
     table = new_table(_GROUPS)
     by_group = groups_of(moves)
     for group, each in list(by_group.items())[:ROWS_MAX]:
@@ -135,7 +135,7 @@ def _print_groups(moves: Sequence[GroupMove], unplaced: Sequence[Unplaced]) -> N
         results().print(f"and {len(unplaced) - ROWS_MAX:,} more without a place")
 
 
-def _print_losses(losses: Sequence[LaneLoss]) -> None:
+def _print_losses(losses: Sequence[UnmirroredTail]) -> None:
     worst = sorted(losses, key=lambda loss: loss.records_min, reverse=True)
     table = new_table(_LOSSES)
     for loss in worst[:ROWS_MAX]:
@@ -154,11 +154,11 @@ def _print_losses(losses: Sequence[LaneLoss]) -> None:
         )
 
 
-def _course(course: Course) -> dict[str, Any]:
+def _procedure(procedure: Procedure) -> dict[str, Any]:
     return {
-        "course": course.id,
-        "began_ms": course.began_ms,
-        "ended_ms": course.ended_ms,
+        "course": procedure.id,
+        "began_ms": procedure.began_ms,
+        "ended_ms": procedure.ended_ms,
         "steps": [
             {
                 "name": step.name,
@@ -166,7 +166,7 @@ def _course(course: Course) -> dict[str, Any]:
                 "seconds": step.seconds,
                 "told": step.told,
             }
-            for step in course.done
+            for step in procedure.done
         ],
     }
 
@@ -197,7 +197,7 @@ def _groups(moves: Sequence[GroupMove]) -> list[dict[str, Any]]:
     ]
 
 
-def _unplaced(each: Unplaced) -> dict[str, Any]:
+def _unplaced(each: NoOffset) -> dict[str, Any]:
     return {
         "group": each.group,
         "topic": each.source.topic,
@@ -207,7 +207,7 @@ def _unplaced(each: Unplaced) -> dict[str, Any]:
     }
 
 
-def _loss(loss: LaneLoss) -> dict[str, Any]:
+def _loss(loss: UnmirroredTail) -> dict[str, Any]:
     return {
         "topic": loss.source.topic,
         "partition": loss.source.partition,

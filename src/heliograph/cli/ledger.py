@@ -18,7 +18,7 @@ from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import MirrorError
 from heliograph.inspect.status import StatusReader
 from heliograph.ledger.entries import FlowEntry, LeaseEntry
-from heliograph.ledger.locations import LanePlace, every
+from heliograph.ledger.locations import LaneLocation, all_topics
 from heliograph.ledger.translate import Translated, to_source, to_target
 from heliograph.model import FlowId
 
@@ -45,7 +45,7 @@ class FlowLedger:
     producer: FlowEntry | None
     holder: LeaseEntry | None
     garbage_records: int
-    places: tuple[LanePlace, ...]
+    locations: tuple[LaneLocation, ...]
     acls: tuple[str, ...]
     memos: Mapping[str, str]
 
@@ -115,7 +115,7 @@ def chosen_flows(config: MirrorConfig, text: str | None) -> tuple[FlowId, ...]:
 async def _read(
     config: MirrorConfig, flows: Sequence[FlowId], topic: str | None
 ) -> list[FlowLedger]:
-    reader = StatusReader(config, every([topic] if topic is not None else []))
+    reader = StatusReader(config, all_topics([topic] if topic is not None else []))
     try:
         return [await _read_flow(reader, config.flow(flow)) for flow in flows]
     finally:
@@ -123,14 +123,14 @@ async def _read(
 
 
 async def _read_flow(reader: StatusReader, flow: FlowConfig) -> FlowLedger:
-    places = await reader.places(flow)
+    locations = await reader.locations(flow)
     store = reader.ledger(flow.id)
     return FlowLedger(
         flow=flow.id,
         producer=store.view.flow,
         holder=store.view.holder,
         garbage_records=store.garbage_records,
-        places=tuple(places),
+        locations=tuple(locations),
         acls=tuple(sorted(map(str, store.view.acls))),
         memos=dict(sorted(store.view.memos.items())),
     )
@@ -139,13 +139,13 @@ async def _read_flow(reader: StatusReader, flow: FlowConfig) -> FlowLedger:
 def _tell(
     found: FlowLedger, offset: int, partition: int, *, topic: str, back: bool, as_json: bool
 ) -> None:
-    place = next((p for p in found.places if p.lane.source.partition == partition), None)
-    if place is None:
+    location = next((p for p in found.locations if p.lane.source.partition == partition), None)
+    if location is None:
         raise MirrorError(f"{found.flow}: the ledger knows no lane {topic}-{partition}")
     turn = to_source if back else to_target
-    answer = turn(place.record.runs, place.end, offset)
+    answer = turn(location.record.runs, location.end, offset)
     asked_at, given_at = (
-        (place.target, place.lane.source) if back else (place.lane.source, place.target)
+        (location.target, location.lane.source) if back else (location.lane.source, location.target)
     )
     if as_json:
         print_json(
@@ -200,14 +200,14 @@ def _print(found: FlowLedger, *, runs: bool, memos: bool) -> None:
             ("state", "left"),
         ]
     )
-    for place in found.places:
-        record = place.record
+    for location in found.locations:
+        record = location.record
         table.add_row(
-            str(place.lane.source),
-            str(place.target),
-            f"{place.position:,}",
-            f"{place.source_next_offset:,}",
-            f"{place.target_next_offset:,}",
+            str(location.lane.source),
+            str(location.target),
+            f"{location.position:,}",
+            f"{location.source_next_offset:,}",
+            f"{location.target_next_offset:,}",
             f"{len(record.runs):,}",
             str(len(record.starts)),
             f"{sum(loss.lost.count for loss in record.losses):,}",
@@ -215,14 +215,14 @@ def _print(found: FlowLedger, *, runs: bool, memos: bool) -> None:
             record.head.state if record.head else "",
         )
     console.print(table)
-    for place in found.places:
-        for loss in place.record.losses:
+    for location in found.locations:
+        for loss in location.record.losses:
             console.print(
-                f"{place.lane.source}: lost [{loss.lost.start}, {loss.lost.end}) of the source at "
-                f"position {loss.position}: {loss.reason.value}, {ago(loss.at_ms)}"
+                f"{location.lane.source}: lost [{loss.lost.start}, {loss.lost.end}) of the source "
+                f"at position {loss.position}: {loss.reason.value}, {ago(loss.at_ms)}"
             )
     if runs:
-        console.print(_runs_table(found.places))
+        console.print(_runs_table(found.locations))
     if memos:
         for binding in found.acls:
             console.print(Text(f"created ACL: {binding}"), soft_wrap=True)
@@ -230,14 +230,14 @@ def _print(found: FlowLedger, *, runs: bool, memos: bool) -> None:
             console.print(Text(f"memo {subject}: {text}"), soft_wrap=True)
 
 
-def _runs_table(places: Sequence[LanePlace]) -> object:
+def _runs_table(locations: Sequence[LaneLocation]) -> object:
     table = new_table(
         [("lane", "left"), ("position", "right"), ("source", "right"), ("target", "right")]
     )
-    for place in places:
-        for run in place.record.runs:
+    for location in locations:
+        for run in location.record.runs:
             table.add_row(
-                str(place.lane.source),
+                str(location.lane.source),
                 f"{run.position:,}",
                 f"{run.source_offset:,}",
                 f"{run.target_offset:,}",
@@ -259,23 +259,23 @@ def _flow_document(found: FlowLedger, *, runs: bool) -> dict[str, Any]:
         },
         "lease": None if holder is None else asdict(holder),
         "foreign_ledger_records": found.garbage_records,
-        "lanes": [_lane_document(place, runs=runs) for place in found.places],
+        "lanes": [_lane_document(location, runs=runs) for location in found.locations],
         "acls": list(found.acls),
         "memos": dict(found.memos),
     }
 
 
-def _lane_document(place: LanePlace, *, runs: bool) -> dict[str, Any]:
-    record = place.record
+def _lane_document(location: LaneLocation, *, runs: bool) -> dict[str, Any]:
+    record = location.record
     document: dict[str, Any] = {
-        "topic": place.lane.source.topic,
-        "partition": place.lane.source.partition,
-        "target_topic": place.target.topic,
-        "position": place.position,
-        "position_is_exact": place.exact,
-        "source_next_offset": place.source_next_offset,
-        "target_next_offset": place.target_next_offset,
-        "foreign_records": place.foreign_records,
+        "topic": location.lane.source.topic,
+        "partition": location.lane.source.partition,
+        "target_topic": location.target.topic,
+        "position": location.position,
+        "position_is_exact": location.exact,
+        "source_next_offset": location.source_next_offset,
+        "target_next_offset": location.target_next_offset,
+        "foreign_records": location.foreign_records,
         "head": None if record.head is None else asdict(record.head),
         "run_count": len(record.runs),
         "starts": [asdict(start) for start in record.starts],

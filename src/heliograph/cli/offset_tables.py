@@ -11,8 +11,8 @@ from rich.text import Text
 
 from heliograph.cli.tables import UNKNOWN, Side, ago, counted, new_table
 from heliograph.groups.commit import CommitReport
-from heliograph.groups.placement import GroupMove, Origin, Placing, Unplaced
-from heliograph.groups.snapshot import FlowKnowledge
+from heliograph.groups.placement import GroupMove, GroupPlan, NoOffset, Origin
+from heliograph.groups.snapshot import FlowSnapshot
 from heliograph.model import FlowId
 
 _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
@@ -37,8 +37,8 @@ class Answer:
     flow: FlowId
     at_ms: int
     time_ms: int | None
-    known: FlowKnowledge
-    placing: Placing
+    known: FlowSnapshot
+    placing: GroupPlan
     report: CommitReport | None
     """None for a dry run."""
 
@@ -55,12 +55,12 @@ def headline(answer: Answer) -> str:
     )
 
 
-def move_table(placing: Placing) -> Table:
+def move_table(placing: GroupPlan) -> Table:
     table = new_table(_COLUMNS)
-    rows: list[GroupMove | Unplaced] = [*placing.moves, *placing.unplaced]
+    rows: list[GroupMove | NoOffset] = [*placing.moves, *placing.unplaced]
     for row in sorted(rows, key=lambda each: (each.group, each.source)):
         stood = UNKNOWN if row.source_offset is None else f"{row.source_offset:,}"
-        if isinstance(row, Unplaced):
+        if isinstance(row, NoOffset):
             at = str(row.target or row.source)
             told = Text(f"left alone: {row.why}", style="red")
             table.add_row(row.group, at, stood, _known(row), *[_NOBODY] * 5, told)
@@ -148,7 +148,7 @@ def as_document(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _partition_document(row: GroupMove | Unplaced) -> dict[str, Any]:
+def _partition_document(row: GroupMove | NoOffset) -> dict[str, Any]:
     return {
         "group": row.group,
         "topic": row.source.topic,
@@ -157,7 +157,7 @@ def _partition_document(row: GroupMove | Unplaced) -> dict[str, Any]:
     }
 
 
-def _known(row: GroupMove | Unplaced) -> str:
+def _known(row: GroupMove | NoOffset) -> str:
     origin: Origin | None = row.origin
     match origin:
         case None:

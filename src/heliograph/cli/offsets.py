@@ -24,8 +24,8 @@ from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import MirrorError
 from heliograph.groups.commit import commit_moves
-from heliograph.groups.placement import Strategy, place_groups
-from heliograph.groups.snapshot import FlowKnowledge, learn, offsets_at
+from heliograph.groups.placement import Strategy, plan_group_offsets
+from heliograph.groups.snapshot import FlowSnapshot, offsets_at, read_snapshot
 from heliograph.model import FlowId, TopicPartition
 from heliograph.topics.filters import group_filter
 
@@ -174,7 +174,7 @@ class _Choice:
     def wants(self, group: str) -> bool:
         return any(self._means(text, group) for text in self._patterns)
 
-    def require_all(self, known: FlowKnowledge) -> None:
+    def require_all(self, known: FlowSnapshot) -> None:
         """Raises `MirrorError` for groups that are nowhere: nothing is done for the others."""
         problems = [
             self._missing(text, known)
@@ -188,7 +188,7 @@ class _Choice:
     def _means(self, text: str, group: str) -> bool:
         return text == group or self._patterns[text].fullmatch(group) is not None
 
-    def _missing(self, text: str, known: FlowKnowledge) -> str:
+    def _missing(self, text: str, known: FlowSnapshot) -> str:
         if any(self._means(text, group) for group in known.seen_groups):
             return f"group {text} has no offsets in topics that are mirrored"
         if not group_filter(known.flow).should_follow(text):
@@ -208,13 +208,13 @@ class _Asked:
 
 
 async def _answer(config: MirrorConfig, flow: FlowId, asked: _Asked) -> Answer:
-    known = await learn(config, flow, asked.groups.wants, ask_source=asked.ask_source)
+    known = await read_snapshot(config, flow, asked.groups.wants, ask_source=asked.ask_source)
     asked.groups.require_all(known)
     time_offsets: Mapping[TopicPartition, int] = {}
     if asked.time_ms is not None:
-        targets = [place.target for place in known.places.values()]
+        targets = [place.target for place in known.locations.values()]
         time_offsets = await offsets_at(config, flow, targets, asked.time_ms)
-    placing = place_groups(known, asked.to, time_offsets=time_offsets)
+    placing = plan_group_offsets(known, asked.to, time_offsets=time_offsets)
     report = None
     if asked.commit:
         groups = GroupAdmin(config.target_of(flow))

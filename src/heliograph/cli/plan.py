@@ -14,8 +14,8 @@ from heliograph.cli.output import EXIT_FAILED, print_json, remarks, results
 from heliograph.cli.tables import new_table
 from heliograph.compat.acl_plan import AclPlan
 from heliograph.config.load import load_config
-from heliograph.inspect.dry_run import FlowOutlook, foresee
-from heliograph.topics.provisioning import Weight
+from heliograph.inspect.dry_run import FlowPlan, plan_flows
+from heliograph.topics.provisioning import Severity
 from heliograph.topics.selection import Verdict
 
 PLAN_HELP: Final = """Show what `heliograph run` would do, without doing it.
@@ -47,7 +47,7 @@ def plan(
     config = load_config(file)
     for note in config.notes:
         remarks().print(note, soft_wrap=True)
-    outlooks = foresee(config)
+    outlooks = plan_flows(config)
     if as_json:
         print_json({"flows": [_document(outlook) for outlook in outlooks]})
     else:
@@ -59,7 +59,7 @@ def plan(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _print(outlook: FlowOutlook, *, everything: bool) -> None:
+def _print(outlook: FlowPlan, *, everything: bool) -> None:
     console = results()
     lanes = sum(topic.partitions for topic in outlook.topics)
     head = f"{outlook.flow}: {len(outlook.topics)} topics, {lanes} lanes"
@@ -92,7 +92,7 @@ def _print(outlook: FlowOutlook, *, everything: bool) -> None:
     _print_configs(outlook)
     _print_acls(outlook)
     for note in outlook.notes:
-        bad = note.weight is Weight.PROBLEM
+        bad = note.weight is Severity.PROBLEM
         line = f"{note.weight.value}: {note.topic}: {note.text}"
         console.print(Text(line, style="red" if bad else ""), soft_wrap=True)
     if outlook.problem:
@@ -100,7 +100,7 @@ def _print(outlook: FlowOutlook, *, everything: bool) -> None:
     console.print()
 
 
-def _print_configs(outlook: FlowOutlook) -> None:
+def _print_configs(outlook: FlowPlan) -> None:
     if not outlook.configs:
         return
     table = new_table(
@@ -113,7 +113,7 @@ def _print_configs(outlook: FlowOutlook) -> None:
     results().print(table)
 
 
-def _print_acls(outlook: FlowOutlook) -> None:
+def _print_acls(outlook: FlowPlan) -> None:
     console = results()
     if outlook.acls_unseen is not None:
         label = "note" if outlook.acls_are_off else "problem"
@@ -146,7 +146,7 @@ def _acl_changes(plan: AclPlan | None) -> list[tuple[str, AclBinding]]:
     return [*created, *(("remove", acl) for acl in plan.to_remove)]
 
 
-def _left_out(outlook: FlowOutlook, *, everything: bool) -> list[tuple[str, str, str]]:
+def _left_out(outlook: FlowPlan, *, everything: bool) -> list[tuple[str, str, str]]:
     if outlook.selection is None:
         return []
     return [
@@ -156,7 +156,7 @@ def _left_out(outlook: FlowOutlook, *, everything: bool) -> list[tuple[str, str,
     ]
 
 
-def _document(outlook: FlowOutlook) -> dict[str, Any]:
+def _document(outlook: FlowPlan) -> dict[str, Any]:
     provisioning = outlook.provisioning
     return {
         "flow": str(outlook.flow),
@@ -211,7 +211,7 @@ def _document(outlook: FlowOutlook) -> dict[str, Any]:
     }
 
 
-def _acls_document(outlook: FlowOutlook) -> dict[str, Any]:
+def _acls_document(outlook: FlowPlan) -> dict[str, Any]:
     plan = outlook.acls
     return {
         "unseen": None if outlook.acls_unseen is None else str(outlook.acls_unseen),

@@ -15,7 +15,7 @@ from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
 from heliograph.errors import MirrorError
 from heliograph.inspect.reset import TO_EARLIEST, LaneReset, reset_lanes
-from heliograph.ledger.locations import every
+from heliograph.ledger.locations import all_topics
 
 RESET_HELP: Final = """Let lanes go on at another source offset, as Connect alters offsets.
 
@@ -64,7 +64,7 @@ def reset(
         raise typer.BadParameter(f"--to is {to!r}, neither an offset nor `{TO_EARLIEST}`")
     target = to if to == TO_EARLIEST else int(to)
     found = asyncio.run(
-        reset_lanes(config, flows[0], every([topic]), target, partition=partition, write=yes)
+        reset_lanes(config, flows[0], all_topics([topic]), target, partition=partition, write=yes)
     )
     if not found:
         which = topic if partition is None else f"{topic}-{partition}"

@@ -33,7 +33,7 @@ from heliograph.engine.slots import Slots
 from heliograph.engine.task import make_shuttle
 from heliograph.errors import LinkError
 from heliograph.ledger.lease import Leases
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, LaneId, LaneProgress, Stalled
 
 log = logging.getLogger("heliograph")
@@ -124,7 +124,7 @@ def mirror(
 
     with (
         _stop_signals() as stop,
-        _leased(config, lease=lease) as (desk, leases),
+        _leased(config, lease=lease) as (ledgers, leases),
         closing(Clients(config)) as clients,
     ):
         leads, why_fenced = _leading(config, leases), _fencing(leases)
@@ -142,13 +142,13 @@ def mirror(
             engine=config.engine,
             carrier=partial(make_shuttle, limits=fetch_limits(config)),
         )
-        upkeep = upkeep_loops(config, clients, desk, slots.progress)
-        loops = Loops((*upkeep, *_proofs(config, session, desk, stop)), leads)
+        upkeep = upkeep_loops(config, clients, ledgers, slots.progress)
+        loops = Loops((*upkeep, *_proofs(config, session, ledgers, stop)), leads)
         try:
             slots.start(count)
             leases.slot_count = count
             leases.wait_known(_LEASE_WAIT_S)
-            steered = Mirror(config, desk, clients, count, leads, why_fenced)
+            steered = Mirror(config, ledgers, clients, count, leads, why_fenced)
             leases.carrying = _Carrying(steered, slots, loops)
             with open_display(live) as display:
                 steered.steer(slots)
@@ -172,27 +172,27 @@ def mirror(
 
 
 def _proofs(
-    config: MirrorConfig, session: Any, desk: LedgerDesk, stop: StopSignals
+    config: MirrorConfig, session: Any, ledgers: LedgerService, stop: StopSignals
 ) -> tuple[FlowLoop, ...]:
     """What proves the copy while it is made: drills as scheduled, audits as the file asks."""
     clusters = {
         flow.id: (config.source_of(flow.id), config.target_of(flow.id)) for flow in config.flows
     }
-    drills = [drill_loop(config, flow, desk) for flow in config.flows]
+    drills = [drill_loop(config, flow, ledgers) for flow in config.flows]
     return (*drills, *audit_loops(config, audit_runner(session, clusters, lambda: not stop.wanted)))
 
 
 @contextmanager
-def _leased(config: MirrorConfig, *, lease: bool) -> Iterator[tuple[LedgerDesk, Leases]]:
+def _leased(config: MirrorConfig, *, lease: bool) -> Iterator[tuple[LedgerService, Leases]]:
     """The ledgers and the leases, claimed while Spark starts; without `lease` only fences count."""
-    desk = LedgerDesk(config.clusters)
-    leases = Leases(config, desk, exclusive=lease)
+    ledgers = LedgerService(config.clusters)
+    leases = Leases(config, ledgers, exclusive=lease)
     try:
         leases.start()
-        yield desk, leases
+        yield ledgers, leases
     finally:
         leases.release()
-        desk.close()
+        ledgers.close()
 
 
 def _leading(config: MirrorConfig, leases: Leases) -> Callable[[FlowId], bool]:

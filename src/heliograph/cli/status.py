@@ -20,7 +20,7 @@ from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.inspect.status import FlowStatus, LaneStatus, MirrorStatus, StatusReader
 from heliograph.ledger.drill_note import LastDrill
-from heliograph.ledger.locations import every
+from heliograph.ledger.locations import all_topics
 
 _SAMPLE_S: Final = 1.0
 
@@ -73,7 +73,7 @@ def status(
 async def _show(
     config: MirrorConfig, topics: Sequence[str], *, watch: bool, lanes: bool, as_json: bool
 ) -> MirrorStatus:
-    reader = StatusReader(config, every(topics))
+    reader = StatusReader(config, all_topics(topics))
     try:
         found = await reader.read()
         await asyncio.sleep(_SAMPLE_S if found.lanes else 0)

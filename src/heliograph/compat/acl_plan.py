@@ -26,7 +26,7 @@ from heliograph.acl import WILDCARD, AclBinding, AclOperation, AclPattern, AclPe
 from heliograph.config.schema import FlowConfig
 from heliograph.model import FlowId, TopicName
 from heliograph.topics.naming import DefaultReplicationPolicy, NamingPolicy, naming_policy
-from heliograph.topics.provisioning import PlanNote, Weight
+from heliograph.topics.provisioning import PlanNote, Severity
 from heliograph.topics.selection import Selection, select_topics
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -141,11 +141,11 @@ def _notes(
             text = f"an ACL on every topic becomes one on the prefix {rules.prefix}: {why}"
         else:
             text = f"an ACL on every topic becomes one on each mirrored topic: {why}"
-        yield PlanNote(topic=TopicName(WILDCARD), weight=Weight.NOTE, text=text)
+        yield PlanNote(topic=TopicName(WILDCARD), weight=Severity.NOTE, text=text)
     if flow.acls.mode != "mirrormaker2":
         return
     prefixes = sorted({acl.name for acl in source_acls if acl.pattern is AclPattern.PREFIXED})
     if prefixes:
         text = "ACLs on a prefix are not copied, since sync.topic.acls.mode is mirrormaker2"
         named = ", ".join([*prefixes[:_NAMED_MAX], *(["…"] if prefixes[_NAMED_MAX:] else [])])
-        yield PlanNote(topic=TopicName(named), weight=Weight.NOTE, text=text)
+        yield PlanNote(topic=TopicName(named), weight=Severity.NOTE, text=text)

@@ -18,9 +18,9 @@ from heliograph.compat.acl_plan import AclPlan, plan_acls
 from heliograph.config.schema import ClusterConfig, FlowConfig
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
 from heliograph.ledger.entries import FlowEntry
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
-from heliograph.log_once import Said
+from heliograph.log_once import LogOnce
 from heliograph.topics.selection import select_topics
 
 log = logging.getLogger(__name__)
@@ -35,14 +35,14 @@ class AclsLoop:
 
     what: Final = "acls"
 
-    def __init__(self, flow: FlowConfig, clients: Clients, desk: LedgerDesk) -> None:
+    def __init__(self, flow: FlowConfig, clients: Clients, ledgers: LedgerService) -> None:
         self.flow: Final = flow.id
         self.interval_s: Final = float(flow.acls.interval_s)
         self._config = flow
         self._clients = clients
-        self._desk = desk
+        self._ledgers = ledgers
         self._of_clusters = clients.said
-        self._of_flow = Said()
+        self._of_flow = LogOnce()
         self._was_refused = False
 
     def step(self) -> None:
@@ -51,7 +51,7 @@ class AclsLoop:
         if source_acls is None or target_acls is None:
             return
         seen = self._clients.admin(source).describe()
-        producer, written = self._desk.ask(self.flow, _remembered)
+        producer, written = self._ledgers.ask(self.flow, _remembered)
         if producer is not None and producer.source_cluster_id != seen.cluster_id:
             if self._of_flow.is_new("other source"):
                 log.error(
@@ -84,16 +84,16 @@ class AclsLoop:
         kept = _refused(admin.delete(plan.to_remove))
         _log_done(f"{self.flow}: removed ACL", plan.to_remove, kept)
         gone = [binding for binding in plan.to_remove if binding not in kept]
-        self._desk.note_acls(self.flow, removed=(*gone, *plan.to_forget))
+        self._ledgers.note_acls(self.flow, removed=(*gone, *plan.to_forget))
         self._tell([*problems, *kept.values()])
 
     def _create(self, admin: AclAdmin, wanted: Sequence[AclBinding]) -> list[BrokerError]:
         if not wanted:
             return []
         # Before the ACLs: one that the ledger does not know would never be taken back.
-        self._desk.note_acls(self.flow, added=wanted)
+        self._ledgers.note_acls(self.flow, added=wanted)
         refused = _refused(admin.create(wanted))
-        self._desk.note_acls(self.flow, removed=tuple(refused))
+        self._ledgers.note_acls(self.flow, removed=tuple(refused))
         _log_done(f"{self.flow}: created ACL", wanted, refused)
         self._was_refused = any(isinstance(error, NotAuthorised) for error in refused.values())
         return list(refused.values())
@@ -111,8 +111,8 @@ class AclsLoop:
             log.warning("%s", text)
 
 
-def acls_loop(flow: FlowConfig, clients: Clients, desk: LedgerDesk) -> AclsLoop:
-    return AclsLoop(flow, clients, desk)
+def acls_loop(flow: FlowConfig, clients: Clients, ledgers: LedgerService) -> AclsLoop:
+    return AclsLoop(flow, clients, ledgers)
 
 
 def _remembered(view: LedgerView) -> tuple[FlowEntry | None, frozenset[AclBinding]]:

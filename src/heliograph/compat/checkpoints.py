@@ -45,10 +45,10 @@ class CheckpointsLoop:
         follower.load()
         look = follower.look()
         told = follower.told()
-        doubtful = doubtful_targets(look.places, told)
+        doubtful = doubtful_targets(look.locations, told)
         ends = follower.clients.admin(follower.target).list_offsets(doubtful, "latest")
         problems = dict(look.problems)
-        self._tell(plan_checkpoints(look.places, told, ends), look.at_ms, problems)
+        self._tell(plan_checkpoints(look.locations, told, ends), look.at_ms, problems)
         if problems:
             raise trouble(problems, "no checkpoints of them")
 
@@ -69,4 +69,4 @@ class CheckpointsLoop:
         if not records:
             return
         self._topic.write(records)
-        self.follower.note_told(written)
+        self.follower.record_written(written)

@@ -14,7 +14,7 @@ from heliograph.broker.view import ClusterView, ConfigOrigin, TopicSetting, Topi
 from heliograph.config.schema import FlowConfig
 from heliograph.model import FlowId, TopicName
 from heliograph.topics.filters import ConfigFilter, config_filter
-from heliograph.topics.provisioning import PlanNote, Weight, is_topics_to_say
+from heliograph.topics.provisioning import PlanNote, Severity, is_topic_level
 from heliograph.topics.selection import Selection
 
 
@@ -83,13 +83,13 @@ def _unknown_to(read: TopicView, written: TopicView, wanted_by: ConfigFilter) ->
 def _followed(read: TopicView, wanted_by: ConfigFilter) -> Iterator[TopicSetting]:
     """As MirrorMaker 2 chooses them: not what brokers' files say, not what the filter leaves."""
     for setting in ({} if read.settings is None else read.settings).values():
-        if is_topics_to_say(setting) and wanted_by.should_copy(setting.name):
+        if is_topic_level(setting) and wanted_by.should_copy(setting.name):
             yield setting
 
 
 def _note(topic: TopicName, text: str) -> PlanNote:
-    return PlanNote(topic=topic, weight=Weight.NOTE, text=text)
+    return PlanNote(topic=topic, weight=Severity.NOTE, text=text)
 
 
 def _problem(topic: TopicName, text: str) -> PlanNote:
-    return PlanNote(topic=topic, weight=Weight.PROBLEM, text=text)
+    return PlanNote(topic=topic, weight=Severity.PROBLEM, text=text)

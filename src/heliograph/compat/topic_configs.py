@@ -10,9 +10,9 @@ from heliograph.broker.topic_changes import TopicConfigChanges
 from heliograph.compat.topic_config_plan import plan_topic_configs
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import BrokerError
-from heliograph.log_once import Said
+from heliograph.log_once import LogOnce
 from heliograph.topics.observe import with_settings
-from heliograph.topics.provisioning import Weight
+from heliograph.topics.provisioning import Severity
 from heliograph.topics.selection import select_topics
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class TopicConfigsLoop:
         self.interval_s: Final = float(flow.topic_configs.interval_s)
         self._config = flow
         self._clients = clients
-        self._said = Said()
+        self._said = LogOnce()
 
     def step(self) -> None:
         source_admin = self._clients.admin(self._clients.source(self.flow))
@@ -44,7 +44,7 @@ class TopicConfigsLoop:
         problems: list[str] = []
         for note in plan.notes:
             text = f"{note.topic}: {note.text}"
-            if note.weight is Weight.PROBLEM:
+            if note.weight is Severity.PROBLEM:
                 problems.append(text)
             elif self._said.is_new(text):
                 log.info("%s: %s", self.flow, text)

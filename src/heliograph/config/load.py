@@ -21,7 +21,7 @@ from heliograph.config.mm2.scopes import place
 from heliograph.config.mm2.translate import translate
 from heliograph.config.providers import resolved_settings
 from heliograph.config.schema import MirrorConfig
-from heliograph.config.secrets import Surroundings, is_secret_key, referred_names
+from heliograph.config.secrets import Environment, is_secret_key, referred_names
 from heliograph.config.yaml_file import decode_yaml, is_yaml, parse_yaml
 from heliograph.errors import ConfigError
 from heliograph.model import FlowId
@@ -42,7 +42,7 @@ def load_config(path: Path) -> MirrorConfig:
 
 def load_explained(path: Path) -> ExplainedConfig:
     """The same with where everything came from; only the model is for others to keep."""
-    around = Surroundings(environment=os.environ, read_bytes=Path.read_bytes)
+    around = Environment(environment=os.environ, read_bytes=Path.read_bytes)
     try:
         content = path.read_bytes()
     except OSError as exc:
@@ -55,13 +55,13 @@ def load_explained(path: Path) -> ExplainedConfig:
     return parse_explained(text, source=str(path), around=around)
 
 
-def parse_config(text: str, *, source: str, around: Surroundings) -> MirrorConfig:
+def parse_config(text: str, *, source: str, around: Environment) -> MirrorConfig:
     """The same for text that is already here; `source` stands where the path would in messages,
     and its ending says the format."""
     return parse_explained(text, source=source, around=around).config
 
 
-def parse_explained(text: str, *, source: str, around: Surroundings) -> ExplainedConfig:
+def parse_explained(text: str, *, source: str, around: Environment) -> ExplainedConfig:
     findings = Findings()
     written = parse_yaml(text, findings) if is_yaml(source) else _properties(text, findings)
     if findings.problems and not written:

@@ -13,8 +13,8 @@ from heliograph.config.mm2.regexes import RegexRefused, from_java
 from heliograph.config.mm2.values import BadValue, words
 from heliograph.config.secrets import (
     PROVIDER_CLASSES,
+    Environment,
     Provider,
-    Surroundings,
     Unresolved,
     has_reference,
     resolve,
@@ -24,7 +24,7 @@ _PARAMETERS = ("allowed.paths", "allowlist.pattern")
 
 
 def resolved_settings(
-    properties: Iterable[Property], around: Surroundings, findings: Findings
+    properties: Iterable[Property], around: Environment, findings: Findings
 ) -> list[Setting]:
     """Every property with its references replaced; those that lead nowhere are left out."""
     written = list(properties)

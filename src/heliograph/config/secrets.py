@@ -1,6 +1,6 @@
 """Secrets that do not show themselves, and `${provider:path:key}` resolved. Runs anywhere.
 
-The environment and the files come in as `Surroundings`, which only `config.load` fills with the
+The environment and the files come in as `Environment`, which only `config.load` fills with the
 real ones. A value that came through a provider is never quoted in a message: the reference is.
 """
 
@@ -77,7 +77,7 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Environment:
     """What the outside offers to a configuration; tests give their own."""
 
     environment: Mapping[str, str]
@@ -120,7 +120,7 @@ def referred_names(text: str) -> frozenset[str]:
     return frozenset(matched.group(3) for matched in _REFERENCE.finditer(text))
 
 
-def resolve(text: str, providers: Mapping[str, Provider], around: Surroundings) -> str:
+def resolve(text: str, providers: Mapping[str, Provider], around: Environment) -> str:
     """Replace every reference in `text`; raises `Unresolved` for the first that leads nowhere."""
 
     def looked_up(found: re.Match[str]) -> str:
@@ -136,7 +136,7 @@ def resolve(text: str, providers: Mapping[str, Provider], around: Surroundings) 
     return _REFERENCE.sub(looked_up, text)
 
 
-def _look_up(provider: Provider, path: str, key: str, around: Surroundings) -> str:
+def _look_up(provider: Provider, path: str, key: str, around: Environment) -> str:
     if provider.class_path == ENV_PROVIDER:
         if path:
             raise Unresolved("the environment has no paths")
@@ -150,7 +150,7 @@ def _look_up(provider: Provider, path: str, key: str, around: Surroundings) -> s
     return _from_file(provider, Path(path), key, around)
 
 
-def _from_environment(provider: Provider, key: str, around: Surroundings) -> str:
+def _from_environment(provider: Provider, key: str, around: Environment) -> str:
     allowed = provider.allowed_names
     if allowed is not None and re.fullmatch(allowed, key) is None:
         raise Unresolved(f"`{key}` does not match `allowlist.pattern`")
@@ -159,7 +159,7 @@ def _from_environment(provider: Provider, key: str, around: Surroundings) -> str
     return around.environment[key]
 
 
-def _from_file(provider: Provider, path: Path, key: str, around: Surroundings) -> str:
+def _from_file(provider: Provider, path: Path, key: str, around: Environment) -> str:
     # Java keeps the last of equal keys, and so does this walk.
     found: str | None = None
     for entry in parse_properties(decode_properties(_read(provider, path, around))):
@@ -172,7 +172,7 @@ def _from_file(provider: Provider, path: Path, key: str, around: Surroundings) -
     return found
 
 
-def _read(provider: Provider, path: Path, around: Surroundings) -> bytes:
+def _read(provider: Provider, path: Path, around: Environment) -> bytes:
     if provider.allowed_paths:
         # Without `..`, as Kafka does it, or an allowed path would open every path; and what was
         # judged is what is read, since behind a link `..` leads elsewhere.

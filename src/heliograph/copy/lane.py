@@ -16,7 +16,7 @@ from heliograph.clock import now_ms
 from heliograph.copy.layout import Cursor, Layout, Outgoing
 from heliograph.ledger.entries import HeadEntry, RunsEntry, new_author, runs_entries
 from heliograph.ledger.json_value import TEXT_CHARS_MAX
-from heliograph.ledger.replay_guard import Ahead
+from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
 from heliograph.model import (
     LATENCY_BUCKETS_MS,
@@ -98,7 +98,7 @@ class CarriedLane:
         self.author = new_author()
         """Signs the lane's runs, another one after each resume: an entry never takes the key of one
         that covers more, so compaction drops none that explains the log."""
-        self.ahead = Ahead()
+        self.ahead = ReplayGuard()
         self.runs_ahead: deque[Run] = deque()
         """Runs written ahead whose first record is not acknowledged yet."""
         self.identical = False
@@ -120,13 +120,13 @@ class CarriedLane:
         *,
         identical: bool,
         target_topic_id: TopicId,
-        known_end: int = 0,
+        written_until: int = 0,
         alone: bool = False,
     ) -> None:
         """Resumed: all before the cursor is in the target, nothing after it is on its way."""
         self.generation += 1
         self.author = new_author()
-        self.ahead = Ahead(cursor.position, known_end)
+        self.ahead = ReplayGuard(cursor.position, written_until)
         self.cursor = cursor
         self.outgoing.clear()
         self.runs_ahead.clear()

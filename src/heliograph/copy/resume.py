@@ -52,7 +52,7 @@ class Place:
     """Found since the last head and not in the map before."""
     is_unknown: bool = False
     """Whether the target knows nothing of the producer, and so takes any sequence as its first."""
-    known_end: int = 0
+    written_until: int = 0
     """Up to where the map has been written, records there or not."""
 
 
@@ -247,7 +247,7 @@ async def _place(flow: Flow, lane: CarriedLane, record: LaneRecord, seen: Seen) 
         identical=record.runs.identical(position + 1),
         foreign_records=foreign,
         is_unknown=seen.last_sequence < 0,
-        known_end=record.runs.known_end,
+        written_until=record.runs.written_until,
     )
 
 
@@ -256,12 +256,12 @@ async def _position(
 ) -> tuple[int, int]:
     """The lane's position, and the records of others that the map did not know of."""
     anchor_position, anchor_target = anchor
-    contradicted_at = record.runs.contradicted_at
+    overlap_at = record.runs.overlap_at
     if seen.last_sequence >= 0:
         position = position_from_sequence(seen.last_sequence, anchor_position)
         if not record.runs.explains(position):
             return position, 0
-        if contradicted_at is None or contradicted_at > position:
+        if overlap_at is None or overlap_at > position:
             expected = record.runs.target_offset_at(position)
             if expected == seen.end:
                 return position, 0
@@ -278,11 +278,9 @@ async def _position(
             f"{lane.spec.target}: ends at {seen.end}, but {anchor_target} was acknowledged: "
             "the target lost records and no longer knows their producer"
         )
-    elif seen.end == anchor_target and (
-        contradicted_at is None or contradicted_at > anchor_position
-    ):
+    elif seen.end == anchor_target and (overlap_at is None or overlap_at > anchor_position):
         return anchor_position, 0
-    before = record.runs.before_contradiction
+    before = record.runs.run_before_overlap
     if before is not None and before.position < anchor_position:
         # The log says which of the two runs is right; the last head is too late to begin there.
         anchor = before.position, before.target_offset

@@ -40,7 +40,7 @@ STALL_GATHER_S: Final = 0.5
 
 
 class Shuttle:
-    """The lanes of one slot; see `heliograph.engine.task.Carrier` for the contract."""
+    """The lanes of one slot; see `heliograph.engine.task.SlotWorker` for the contract."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ class Shuttle:
             place.cursor,
             identical=place.identical,
             target_topic_id=place.target_topic_id,
-            known_end=place.known_end,
+            written_until=place.written_until,
             alone=place.is_unknown,
         )
         source = lane.spec.id.source

@@ -45,7 +45,7 @@ class SourceSide:
             self._fates.stall(lane, StallReason.TOPIC_RECREATED, detail, retry_s=None)
             return
         if leader is None:
-            self.failed(lane, cluster.leaderless(source))
+            self.failed(lane, cluster.no_leader_error(source))
             return
         # A session fetches a partition once, so flows that share a source do not share a stream.
         key = (lane.spec.id.flow, leader.broker, lane.spec.read_committed)

@@ -64,7 +64,7 @@ class TargetSide:
         """Offer the lane now; send once for all lanes of this turn, so that requests are packed."""
         stream = self._stream(lane)
         if stream is None:
-            self._fates.target_failed(lane, lane.flow.target.leaderless(lane.spec.target))
+            self._fates.target_failed(lane, lane.flow.target.no_leader_error(lane.spec.target))
             return
         stream.offer(lane)
         if not self._pump_due:

@@ -56,7 +56,7 @@ def drill_aside(config: MirrorConfig, flow: FlowId, options: DrillOptions) -> Dr
 
 def _drill(there: Connection, config: MirrorConfig, flow: FlowId, options: DrillOptions) -> None:
     """The process."""
-    stand_back()
+    lower_priority()
     found: DrillReport | MirrorError
     try:
         found = asyncio.run(drill(config, flow, options))
@@ -66,7 +66,7 @@ def _drill(there: Connection, config: MirrorConfig, flow: FlowId, options: Drill
         there.send(found)
 
 
-def stand_back() -> None:
+def lower_priority() -> None:
     # Nothing is wrong where one of these is not allowed; the drill only competes as an equal then.
     with suppress(OSError):
         os.setsid()

@@ -25,7 +25,7 @@ from heliograph.drill.sample import (
 from heliograph.drill.shadow_groups import shadow_of
 from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.groups.placement import GroupMove
-from heliograph.groups.snapshot import FlowKnowledge
+from heliograph.groups.snapshot import FlowSnapshot
 from heliograph.inspect.status import ANSWER_S_MAX
 from heliograph.model import TopicName, TopicPartition
 
@@ -59,7 +59,7 @@ class Sampler:
     """One drill's sample: the target first, as after a failover, then what it must equal."""
 
     config: MirrorConfig
-    known: FlowKnowledge
+    known: FlowSnapshot
     records_max: int
     turn: int
     notes: list[str] = field(default_factory=list)
@@ -71,17 +71,17 @@ class Sampler:
         """Raises `BrokerError`."""
         self._choose(moves)
         slowest_s = 0.0
-        for group, places in self._places.items():
+        for group, locations in self._places.items():
             began_s = monotonic_s()
             got = read_as_group(
                 self._target,
                 shadow_of(group),
-                {place.lane.target: place.window.target_offsets.end for place in places},
+                {place.lane.target: place.window.target_offsets.end for place in locations},
                 bytes_max=self._bytes_max,
                 read_committed=self.known.flow.read_committed,
             )
             slowest_s = max(slowest_s, monotonic_s() - began_s)
-            for place in places:
+            for place in locations:
                 stretch = got.get(place.lane.target)
                 if stretch is None or stretch.start != place.move.target_offset:
                     raise BrokerError(
@@ -98,10 +98,10 @@ class Sampler:
             StretchReader(self._source, read_committed=committed) as source,
             StretchReader(self._target, read_committed=committed) as target,
         ):
-            for group, places in self._places.items():
-                found = self._next(source, places, self._got[group])
-                found += self._before(source, target, places)
-                self._found[group] = Sampled(partitions=len(places), compared=found)
+            for group, locations in self._places.items():
+                found = self._next(source, locations, self._got[group])
+                found += self._before(source, target, locations)
+                self._found[group] = Sampled(partitions=len(locations), compared=found)
         return self._found
 
     @property
@@ -124,18 +124,20 @@ class Sampler:
         doubtful = {(m.group, m.source) for each in moves.values() for m in each if m.note}
         stood = {group: [m.source for m in each] for group, each in moves.items()}
         chosen = spread(stood, self.turn, doubtful)
-        topics = {self.known.places[at].target.topic for each in chosen.values() for at in each}
+        topics = {self.known.locations[at].target.topic for each in chosen.values() for at in each}
         compacted = self._compacted(topics)
         for group, partitions in chosen.items():
             own = {move.source: move for move in moves[group]}
             self._places[group] = [
-                self._place(own[at], is_compacted=self.known.places[at].target.topic in compacted)
+                self._place(
+                    own[at], is_compacted=self.known.locations[at].target.topic in compacted
+                )
                 for at in partitions
             ]
-        places, taken = sum(map(len, moves.values())), sum(map(len, self._places.values()))
-        if taken < places:
+        locations, taken = sum(map(len, moves.values())), sum(map(len, self._places.values()))
+        if taken < locations:
             self.notes.append(
-                f"records were compared in {taken:,} of {places:,} places ({len(chosen):,} of "
+                f"records were compared in {taken:,} of {locations:,} places ({len(chosen):,} of "
                 f"{len(moves):,} groups); the next drill takes others"
             )
 
@@ -158,26 +160,26 @@ class Sampler:
     def _next(
         self,
         source: StretchReader,
-        places: Sequence[_Place],
+        locations: Sequence[_Place],
         got: Mapping[TopicPartition, Stretch],
     ) -> Compared:
         """What the group reads next."""
-        wanted = [place.window for place in places if not place.window.is_empty]
+        wanted = [place.window for place in locations if not place.window.is_empty]
         sent = source.read(
             {window.source: window.source_offsets for window in wanted}, bytes_max=self._bytes_max
         )
         compared = Compared()
-        for place in places:
+        for place in locations:
             lane, window = place.lane, place.window
             if not window.is_empty:
                 compared += compare(lane, window, sent[lane.source], got[lane.target])
         return compared
 
     def _before(
-        self, source: StretchReader, target: StretchReader, places: Sequence[_Place]
+        self, source: StretchReader, target: StretchReader, locations: Sequence[_Place]
     ) -> Compared:
         """The records just before places where little is left to read."""
-        windows = [(place.lane, self._window_before(place)) for place in places]
+        windows = [(place.lane, self._window_before(place)) for place in locations]
         wanted = [window for _, window in windows if not window.is_empty]
         sent = source.read(
             {window.source: window.source_offsets for window in wanted}, bytes_max=self._bytes_max
@@ -198,8 +200,8 @@ class Sampler:
         return window_before(lane, at, max(0, self.records_max - left), target_start=start)
 
 
-def lane_of(known: FlowKnowledge, source: TopicPartition, *, is_compacted: bool = False) -> Lane:
-    place = known.places[source]
+def lane_of(known: FlowSnapshot, source: TopicPartition, *, is_compacted: bool = False) -> Lane:
+    place = known.locations[source]
     return Lane(
         source=source,
         target=place.target,

@@ -40,8 +40,14 @@ from heliograph.drill.shadow_groups import (
     shadow_of,
 )
 from heliograph.errors import BrokerError, MirrorError
-from heliograph.groups.placement import GroupMove, Placing, Strategy, groups_of, place_groups
-from heliograph.groups.snapshot import FlowKnowledge, learn
+from heliograph.groups.placement import (
+    GroupMove,
+    GroupPlan,
+    Strategy,
+    groups_of,
+    plan_group_offsets,
+)
+from heliograph.groups.snapshot import FlowSnapshot, read_snapshot
 from heliograph.inspect.status import ANSWER_S_MAX, FlowStatus, StatusReader
 from heliograph.model import FlowId, TopicPartition
 from heliograph.topics.filters import group_filter, topic_filter
@@ -235,14 +241,14 @@ class _Drill:
             there = await asyncio.to_thread(fresh.list_groups)
             told.text = f"it answers: {counted(len(there), 'group')} there"
         with self._steps.step("read the ledger and the checkpoints") as told:
-            known = await learn(self._config, self._flow.id, self._wanted, ask_source=False)
+            known = await read_snapshot(self._config, self._flow.id, self._wanted, ask_source=False)
             told.text = (
-                f"{counted(len(known.places), 'lane')}, "
+                f"{counted(len(known.locations), 'lane')}, "
                 f"{counted(len(known.checkpoints), 'checkpoint')}"
             )
             self._notes.extend(known.problems[:_NOTES_MAX])
         with self._steps.step("place the groups by the map") as told:
-            placing = place_groups(known, Strategy.MAP)
+            placing = plan_group_offsets(known, Strategy.MAP)
             moves = {
                 group: each
                 for group, each in groups_of(placing.moves).items()
@@ -289,8 +295,8 @@ class _Drill:
         self,
         live: _Live,
         later: Places,
-        known: FlowKnowledge,
-        placing: Placing,
+        known: FlowSnapshot,
+        placing: GroupPlan,
         moves: Mapping[str, Sequence[GroupMove]],
         sampled: Mapping[str, Sampled],
     ) -> Iterator[GroupDrill]:
@@ -341,7 +347,7 @@ def _cost(lane: Lane, move: GroupMove, now_at: int, later_at: int) -> tuple[int,
     )
 
 
-def _has_records(known: FlowKnowledge, source: TopicPartition) -> bool:
+def _has_records(known: FlowSnapshot, source: TopicPartition) -> bool:
     """Before a lane's first record there is nothing on the target that a place could mean."""
-    place = known.places.get(source)
+    place = known.locations.get(source)
     return place is None or place.position > 0

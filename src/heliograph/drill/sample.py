@@ -140,8 +140,8 @@ def spread(
     return taken
 
 
-def stretch_bytes_max(places: int) -> int:
-    return min(_STRETCH_BYTES_MAX, BYTES_MAX // max(1, places * _STRETCHES_PER_PLACE))
+def stretch_bytes_max(locations: int) -> int:
+    return min(_STRETCH_BYTES_MAX, BYTES_MAX // max(1, locations * _STRETCHES_PER_PLACE))
 
 
 def next_window(lane: Lane, source_offset: int, target_offset: int, records_max: int) -> Window:

@@ -23,7 +23,7 @@ from heliograph.errors import (
     LeaderMoved,
     MirrorError,
 )
-from heliograph.ledger.access import opened_ledger, require_ledger
+from heliograph.ledger.access import open_ledger, require_ledger
 from heliograph.ledger.drill_note import (
     LastDrill,
     Schedule,
@@ -35,7 +35,7 @@ from heliograph.ledger.drill_note import (
     schedule_of,
 )
 from heliograph.ledger.entries import MemoEntry, Tombstone
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
 from heliograph.model import FlowId
 from heliograph.procedure.hooks import hook_event, run_hooks
@@ -55,16 +55,18 @@ class DrillLoop:
         self,
         config: MirrorConfig,
         flow: FlowConfig,
-        desk: LedgerDesk,
+        ledgers: LedgerService,
         interval_s: float = _INTERVAL_S,
     ) -> None:
         self.flow: Final[FlowId] = flow.id
         self.interval_s: Final[float] = interval_s
-        self._config, self._settings, self._desk = config, flow, desk
+        self._config, self._settings, self._ledgers = config, flow, ledgers
         self._has_swept = False
 
     def step(self) -> None:
-        schedule, last = self._desk.ask(self.flow, lambda view: (schedule_of(view), last_of(view)))
+        schedule, last = self._ledgers.ask(
+            self.flow, lambda view: (schedule_of(view), last_of(view))
+        )
         if schedule is None:
             return
         if now_ms() >= next_due_ms(schedule, last):
@@ -94,7 +96,7 @@ class DrillLoop:
             host = socket.gethostname()
             last = LastDrill(at_ms=at_ms, verdict="not done", reasons=(str(exc),), host=host)
         # Before the alarm: an alarm that hangs must not have the drill done again.
-        self._desk.note(self.flow, [last_memo(last)])
+        self._ledgers.note(self.flow, [last_memo(last)])
         if last.verdict == "pass":
             log.info("%s: drill passed: %s", self.flow, figures(last))
         # One that is tried again every few minutes raises the alarm when it begins to fail.
@@ -103,8 +105,8 @@ class DrillLoop:
         return last
 
 
-def drill_loop(config: MirrorConfig, flow: FlowConfig, desk: LedgerDesk) -> DrillLoop:
-    return DrillLoop(config, flow, desk)
+def drill_loop(config: MirrorConfig, flow: FlowConfig, ledgers: LedgerService) -> DrillLoop:
+    return DrillLoop(config, flow, ledgers)
 
 
 async def set_schedule(
@@ -124,19 +126,19 @@ async def note_last(config: MirrorConfig, flow: FlowId, last: LastDrill) -> None
 
 
 async def _write(config: MirrorConfig, flow: FlowId, entry: MemoEntry | Tombstone) -> LedgerView:
-    async with opened_ledger(config, flow) as hand:
+    async with open_ledger(config, flow) as ledger:
         try:
             async with asyncio.timeout(_WRITE_S_MAX):
-                await hand.store.catch_up()
-                await hand.store.write_or_refuse([entry])
+                await ledger.store.catch_up()
+                await ledger.store.write_or_refuse([entry])
         except TimeoutError as exc:
             raise BrokerUnreachable(
                 f"cluster {flow.target}: the ledger did not answer in {_WRITE_S_MAX:.0f} s"
             ) from exc
         except LeaderMoved as exc:
-            require_ledger(hand.target, flow, exc)
+            require_ledger(ledger.target, flow, exc)
             raise
-        return hand.store.view
+        return ledger.store.view
 
 
 def summary_of(report: DrillReport) -> LastDrill:

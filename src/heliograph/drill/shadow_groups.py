@@ -29,7 +29,7 @@ _MARK: Final = "heliograph drill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class DrillTag:
     """Who drills; in the metadata of each commit of a shadow."""
 
     id: str
@@ -49,8 +49,8 @@ class Mark:
         return self.host == socket.gethostname() and not _is_running(self.pid)
 
 
-def new_mark(flow: FlowId) -> Mark:
-    return Mark(
+def new_mark(flow: FlowId) -> DrillTag:
+    return DrillTag(
         id=uuid.uuid4().hex[:12],
         flow=str(flow),
         host=socket.gethostname(),
@@ -69,7 +69,7 @@ class Shadows:
 
     forsaken: tuple[str, ...]
     """Of drills that are over."""
-    busy: Mapping[str, Mark] = field(default_factory=dict)
+    busy: Mapping[str, DrillTag] = field(default_factory=dict)
     """Of drills that may be running."""
     strange: tuple[str, ...] = ()
     """Nobody's shadow, whatever it is called."""
@@ -80,7 +80,7 @@ def look_for_shadows(groups: GroupAdmin) -> Shadows:
     named = [group for group in groups.list_groups() if is_shadow(group)]
     views = groups.describe_each(named)
     forsaken: list[str] = []
-    busy: dict[str, Mark] = {}
+    busy: dict[str, DrillTag] = {}
     strange: list[str] = []
     for group, offsets in groups.offsets_each(named).items():
         view = views.get(group)
@@ -118,7 +118,7 @@ def require_free(shadows: Shadows, wanted: Iterable[str]) -> None:
 def commit_shadows(
     groups: GroupAdmin,
     wanted: Mapping[str, Mapping[TopicPartition, int]],
-    mark: Mark,
+    mark: DrillTag,
 ) -> None:
     """Each shadow in one commit; raises `BrokerError` for the first that is refused."""
     text = mark.text()
@@ -141,7 +141,7 @@ def remove_shadows(groups: GroupAdmin, shadows: Sequence[str]) -> tuple[str, ...
     return tuple(f"{shadow} is left behind: {why}" for shadow, why in problems.items())
 
 
-def _mark_of(offsets: Mapping[TopicPartition, GroupOffset]) -> Mark | None:
+def _mark_of(offsets: Mapping[TopicPartition, GroupOffset]) -> DrillTag | None:
     """The drill all commits of a group are of; None where one is not."""
     texts = {at.metadata for at in offsets.values()}
     if len(texts) != 1:
@@ -151,7 +151,7 @@ def _mark_of(offsets: Mapping[TopicPartition, GroupOffset]) -> Mark | None:
         return None
     try:
         id, flow, host, pid, at_ms = json.loads(f"[{fields}")
-        return Mark(id=str(id), flow=str(flow), host=str(host), pid=int(pid), at_ms=int(at_ms))
+        return DrillTag(id=str(id), flow=str(flow), host=str(host), pid=int(pid), at_ms=int(at_ms))
     except (ValueError, TypeError):
         return None
 

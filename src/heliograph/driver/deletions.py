@@ -15,7 +15,7 @@ from heliograph.clock import monotonic_s
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import BrokerError
 from heliograph.ledger.entries import FlowEntry, ledger_topic
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
 from heliograph.model import LaneId, TopicId, TopicName
 from heliograph.topics.deletions import BegunTopic, Deletions, GoneTopic, plan_deletions
@@ -48,7 +48,7 @@ def find_deleted(
     source_admin: ClusterAdmin,
     source: ClusterView,
     target: ClusterView,
-    desk: LedgerDesk,
+    ledgers: LedgerService,
     absences: Absences,
 ) -> Deletions:
     """Look for mirrored topics that the source does not know any more; changes nothing.
@@ -58,7 +58,7 @@ def find_deleted(
     """
     if flow.on_topic_deleted != "delete":
         return Deletions()
-    producer, begun = desk.ask(flow.id, _begun)
+    producer, begun = ledgers.ask(flow.id, _begun)
     missing = [topic for topic in begun if topic not in source.topics]
     # A list of all topics leaves out what we may not see; asked by name, a broker tells "unknown"
     # from "not allowed".
@@ -73,7 +73,7 @@ def find_deleted(
         began_with=producer.source_cluster_id,
         begun=begun,
         absent_s=absent_s,
-        written_by_others=_written_by_others(flow, flows, target, desk),
+        written_by_others=_written_by_others(flow, flows, target, ledgers),
     )
 
 
@@ -82,7 +82,7 @@ def delete_mirrored(
     gone: Sequence[GoneTopic],
     *,
     target_admin: ClusterAdmin,
-    desk: LedgerDesk,
+    ledgers: LedgerService,
     carried: Collection[LaneId],
 ) -> Deleted:
     """Delete target topics and forget their lanes; leaves what a slot still carries.
@@ -96,7 +96,7 @@ def delete_mirrored(
     problems = {n: outcome for n, outcome in outcomes.items() if isinstance(outcome, BrokerError)}
     deleted = tuple(topic for topic in ready if topic.target not in problems)
     if deleted:
-        desk.forget_lanes(flow.id, {topic.source for topic in deleted})
+        ledgers.forget_lanes(flow.id, {topic.source for topic in deleted})
     return Deleted(topics=deleted, problems=problems)
 
 
@@ -118,7 +118,7 @@ def _begun(view: LedgerView) -> tuple[FlowEntry | None, Mapping[TopicName, Begun
 
 
 def _written_by_others(
-    flow: FlowConfig, flows: Iterable[FlowConfig], target: ClusterView, desk: LedgerDesk
+    flow: FlowConfig, flows: Iterable[FlowConfig], target: ClusterView, ledgers: LedgerService
 ) -> frozenset[TopicName]:
     """Topics of the target that lanes of other flows have begun to write."""
     written: set[TopicName] = set()
@@ -127,6 +127,6 @@ def _written_by_others(
         # Reading a ledger that is not there would wait for it to appear.
         if is_beside and ledger_topic(other.id.source) in target.topics:
             policy = naming_policy(other)
-            _, begun = desk.ask(other.id, _begun)
+            _, begun = ledgers.ask(other.id, _begun)
             written.update(policy.target_topic(topic) for topic in begun)
     return frozenset(written)

@@ -18,21 +18,23 @@ from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.driver.periodic import FlowLoop
 from heliograph.groups.sync import group_offsets_loop
 from heliograph.ledger.flow_map import RunningMap
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import LaneId, LaneProgress
 
 Progress = Callable[[], Mapping[LaneId, LaneProgress]]
 
 
 def upkeep_loops(
-    config: MirrorConfig, clients: Clients, desk: LedgerDesk, progress: Progress
+    config: MirrorConfig, clients: Clients, ledgers: LedgerService, progress: Progress
 ) -> tuple[FlowLoop, ...]:
     """Every loop of every pair; a pair that mirrors nothing may still have heartbeats."""
-    return tuple(loop for pair in config.pairs for loop in _loops_of(pair, clients, desk, progress))
+    return tuple(
+        loop for pair in config.pairs for loop in _loops_of(pair, clients, ledgers, progress)
+    )
 
 
 def _loops_of(
-    flow: FlowConfig, clients: Clients, desk: LedgerDesk, progress: Progress
+    flow: FlowConfig, clients: Clients, ledgers: LedgerService, progress: Progress
 ) -> Iterator[FlowLoop]:
     if flow.heartbeats.enabled:
         yield heartbeats_loop(flow, clients)
@@ -41,8 +43,8 @@ def _loops_of(
     if flow.topic_configs.enabled:
         yield topic_configs_loop(flow, clients)
     if flow.acls.enabled:
-        yield acls_loop(flow, clients, desk)
-    flow_map = RunningMap(flow, desk, progress)
+        yield acls_loop(flow, clients, ledgers)
+    flow_map = RunningMap(flow, ledgers, progress)
     if flow.offset_syncs.enabled:
         yield offset_syncs_loop(flow, clients, flow_map)
     if flow.checkpoints.enabled:

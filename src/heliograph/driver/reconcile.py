@@ -22,7 +22,7 @@ from heliograph.driver.assignment import assign, weigh
 from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
 from heliograph.driver.prepare import prepare_target
 from heliograph.errors import BrokerError, NotAuthorised
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
     FlowId,
@@ -38,11 +38,11 @@ from heliograph.model import (
     TopicId,
     TopicName,
 )
-from heliograph.takeover.pending import Adoption
+from heliograph.takeover.pending import PendingAdoption
 from heliograph.topics.deletions import GoneTopic
 from heliograph.topics.lanes import plan_lanes
 from heliograph.topics.observe import observe, with_settings
-from heliograph.topics.provisioning import Weight, plan_provisioning
+from heliograph.topics.provisioning import Severity, plan_provisioning
 from heliograph.topics.selection import Selection, select_topics
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class SlotsLike(Protocol):
 @dataclass(slots=True)
 class _FlowState:
     config: FlowConfig
-    adoption: Adoption
+    adoption: PendingAdoption
     lanes: tuple[Lane, ...] = ()
     ready: bool = False
     """Whether its lanes were planned at least once."""
@@ -83,7 +83,7 @@ class Mirror:
     def __init__(
         self,
         config: MirrorConfig,
-        desk: LedgerDesk,
+        ledgers: LedgerService,
         clients: Clients,
         slot_count: int,
         leads: Callable[[FlowId], bool] = lambda _: True,
@@ -94,7 +94,7 @@ class Mirror:
         self._why_fenced = why_fenced
         """Why nobody may carry a flow, or nothing."""
         self._handing_out = threading.Lock()
-        self._desk = desk
+        self._ledgers = ledgers
         self._slot_ids = tuple(SlotId(number) for number in range(slot_count))
         self._admins: dict[ClusterAlias, ClusterAdmin] = {}
         for flow in config.flows:
@@ -105,7 +105,7 @@ class Mirror:
                 if alias not in self._admins:
                     self._admins[alias] = clients.admin(cluster)
         self._flows = {
-            flow.id: _FlowState(flow, Adoption(flow, clients.target(flow.id)))
+            flow.id: _FlowState(flow, PendingAdoption(flow, clients.target(flow.id)))
             for flow in config.flows
         }
         self._decided: set[tuple[LaneId, int, TopicId | None, OffsetRange | None]] = set()
@@ -222,16 +222,16 @@ class Mirror:
             self._say(state, f"{config.id}: {note.topic}: {note.text}", note.weight)
         prepared = prepare_target(target_admin, config, provisioning)  # I/O: topics before records
         for name, problem in prepared.problems.items():
-            self._say(state, f"{config.id}: {name}: {problem}", Weight.PROBLEM)
+            self._say(state, f"{config.id}: {name}: {problem}", Severity.PROBLEM)
         if prepared.created or prepared.grown:
             log.info("%s: created %s, grew %s", config.id, prepared.created, prepared.grown)
             target = target_admin.describe()
-        self._desk.open(config.id, source.cluster_id)
+        self._ledgers.open(config.id, source.cluster_id)
         hidden = self._hidden_topics(state, source_admin, selection, source)
         # Their lanes stay and show what is missing; without them nobody would see that they stand.
         kept = [lane for lane in state.lanes if lane.id.source.topic in hidden]
         planned = plan_lanes(config, selection, source, target)
-        waiting = state.adoption.waiting(planned, target, self._desk)
+        waiting = state.adoption.waiting(planned, target, self._ledgers)
         state.lanes = (*(lane for lane in planned if lane.id not in waiting), *kept)
         self._look_for_deleted(state, source, target)
         state.ready, state.problem = True, ""
@@ -241,7 +241,7 @@ class Mirror:
                 f"{len(waiting)} partitions were mirrored by MirrorMaker 2 and wait for "
                 "`heliograph adopt` (on.unadopted = append copies them again from the start)"
             )
-            self._say(state, f"{config.id}: {state.problem}", Weight.PROBLEM)
+            self._say(state, f"{config.id}: {state.problem}", Severity.PROBLEM)
         interval_s = config.refresh_interval_s if config.refresh_enabled else float("inf")
         # A topic that is not ready is tried again soon, not at the next refresh.
         state.due_s = monotonic_s() + (self.RETRY_S if prepared.problems else interval_s)
@@ -262,7 +262,7 @@ class Mirror:
         found = admin.describe_each(asked) if asked else {}
         hidden = {n: why for n, why in found.items() if isinstance(why, NotAuthorised)}
         for why in hidden.values():
-            self._say(state, f"{selection.flow}: {why}", Weight.PROBLEM)
+            self._say(state, f"{selection.flow}: {why}", Severity.PROBLEM)
         return frozenset(hidden)
 
     def _look_for_deleted(
@@ -274,11 +274,11 @@ class Mirror:
             source_admin=self._admins[state.config.id.source],
             source=source,
             target=target,
-            desk=self._desk,
+            ledgers=self._ledgers,
             absences=state.absences,
         )
         for sentence in found.refused:
-            self._say(state, f"{state.config.id}: {sentence}", Weight.PROBLEM)
+            self._say(state, f"{state.config.id}: {sentence}", Severity.PROBLEM)
         state.gone = found.to_delete
 
     def _delete_gone(self, state: _FlowState, slots: SlotsLike) -> None:
@@ -287,13 +287,13 @@ class Mirror:
             state.config,
             gone,
             target_admin=self._admins[state.config.id.target],
-            desk=self._desk,
+            ledgers=self._ledgers,
             carried=slots.current(),
         )
         for topic in deleted.topics:
             log.warning("%s: %s: deleted, as on the source", state.config.id, topic.target)
         for name, problem in deleted.problems.items():
-            self._say(state, f"{state.config.id}: {name}: {problem}", Weight.PROBLEM)
+            self._say(state, f"{state.config.id}: {name}: {problem}", Severity.PROBLEM)
 
     def _failed(self, state: _FlowState, error: BrokerError) -> None:
         if state.problem != str(error):
@@ -301,11 +301,11 @@ class Mirror:
         state.problem = str(error)
         state.due_s = monotonic_s() + self.RETRY_S
 
-    def _say(self, state: _FlowState, text: str, weight: Weight) -> None:
+    def _say(self, state: _FlowState, text: str, weight: Severity) -> None:
         """Each remark once, not at every refresh."""
         if text not in state.notes:
             state.notes.add(text)
-            log.log(logging.ERROR if weight is Weight.PROBLEM else logging.INFO, "%s", text)
+            log.log(logging.ERROR if weight is Severity.PROBLEM else logging.INFO, "%s", text)
 
     def _hand_out(self, slots: SlotsLike) -> None:
         # Two hands at once could put lanes back that the other has just taken away.
@@ -336,14 +336,14 @@ class Mirror:
         if state.reason is StallReason.RETENTION_OVERRUN and state.lost is not None:
             if config.on_retention_overrun != "skip":
                 return
-            self._desk.skip(lane, at, state.lost)
+            self._ledgers.skip(lane, at, state.lost)
             log.warning(
                 "%s: gave up source offsets [%d, %d)", lane.id, state.lost.start, state.lost.end
             )
         elif state.reason is StallReason.TOPIC_RECREATED:
             if config.on_topic_recreated != "restart":
                 return
-            self._desk.restart(lane, at)
+            self._ledgers.restart(lane, at)
             self._flows[lane.id.flow].due_s = 0.0  # the lane must learn the new topic's id
             log.warning("%s: goes on with the recreated topic", lane.id)
         else:

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from heliograph.engine.task import Settlement, SlotOrder, carry_slot
+from heliograph.engine.task import SlotOrder, SlotResult, carry_slot
 
 _log: Final = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Job(Protocol):
         ...
 
 
-JobEnded = Callable[[Settlement | None, str], None]
+JobEnded = Callable[[SlotResult | None, str], None]
 """Called from the job's thread: what the task returned, or None and what Spark said."""
 
 

@@ -17,7 +17,7 @@ from heliograph.config.schema import EngineConfig
 from heliograph.engine.jobs import Job, JobEnded, SlotJob, spark_is_gone
 from heliograph.engine.link import LinkServer
 from heliograph.engine.session import is_local
-from heliograph.engine.supervisor import TICK_S, Crew, SlotHealth
+from heliograph.engine.supervisor import TICK_S, SlotHealth, SlotSupervisor
 from heliograph.engine.task import CarrierFactory, Clusters, SlotOrder, make_shuttle
 from heliograph.errors import EngineError
 from heliograph.model import FlowId, Lane, LaneId, LaneLoad, LaneProgress, SlotId
@@ -50,7 +50,7 @@ class Slots:
         self._token = secrets.token_bytes(_TOKEN_BYTES)
         self._host = _link_host(session, engine)
         self._port = 0
-        self._crew = Crew(lease_s=self._lease_s, submit=self._submit, post=self._post)
+        self._crew = SlotSupervisor(lease_s=self._lease_s, submit=self._submit, post=self._post)
         self._link = LinkServer(host=self._host, token=self._token, listener=self._crew)
         self._stopped = False
 

@@ -17,7 +17,7 @@ from heliograph.engine.jobs import Job, JobEnded
 from heliograph.engine.link import Session
 from heliograph.engine.messages import Drain, Progress, Settled, Stop
 from heliograph.engine.roster import Order, Roster
-from heliograph.engine.task import Outcome, Settlement, whereabouts
+from heliograph.engine.task import Outcome, SlotResult, machine_id
 from heliograph.model import Lane, LaneId, LaneLoad, LaneProgress, SlotId
 
 _log: Final = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class SlotHealth:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Post:
+class _SlotRecord:
     """One slot and the job that fills it at the moment."""
 
     slot: SlotId
@@ -69,7 +69,7 @@ class _Post:
     pid: int = 0
     attempt: str = ""
     job_ended: bool = False
-    settlement: Settlement | None = None
+    settlement: SlotResult | None = None
     replaced: int = 0
     failures: int = 0
     start_at_s: float = 0.0
@@ -88,7 +88,7 @@ Submit = Callable[[SlotId, int, JobEnded], Job]
 """Starts the job of a slot's generation; may call back from any thread."""
 
 
-class Crew:
+class SlotSupervisor:
     """Implements `link.Listener`; `tick` is called about every `TICK_S`."""
 
     def __init__(
@@ -100,8 +100,8 @@ class Crew:
         clock_s: Callable[[], float] = monotonic_s,
     ) -> None:
         self._lease_s, self._submit, self._post, self._clock_s = lease_s, submit, post, clock_s
-        self._machine = whereabouts()
-        self._posts: dict[SlotId, _Post] = {}
+        self._machine = machine_id()
+        self._posts: dict[SlotId, _SlotRecord] = {}
         self._generations: dict[SlotId, int] = {}
         self._progress: dict[LaneId, LaneProgress] = {}
         self._rates: dict[LaneId, _Rate] = {}
@@ -115,7 +115,9 @@ class Crew:
         for number in range(count):
             post = self._posts.get(SlotId(number))
             if post is None or post.leaving:
-                self._posts.setdefault(SlotId(number), _Post(slot=SlotId(number), generation=0))
+                self._posts.setdefault(
+                    SlotId(number), _SlotRecord(slot=SlotId(number), generation=0)
+                )
                 self._posts[SlotId(number)].leaving = False
         for post in self._posts.values():
             if post.slot >= count and not post.leaving:
@@ -241,7 +243,7 @@ class Crew:
     # What time and Spark bring.
 
     def job_ended(
-        self, slot: SlotId, generation: int, settlement: Settlement | None, detail: str
+        self, slot: SlotId, generation: int, settlement: SlotResult | None, detail: str
     ) -> None:
         post = self._posts.get(slot)
         if post is None or post.generation != generation:
@@ -266,17 +268,17 @@ class Crew:
             elif post.leaving and post.heard_s is None:
                 post.job.cancel()
 
-    def _start(self, post: _Post) -> None:
+    def _start(self, post: _SlotRecord) -> None:
         post.generation = self._generations.get(post.slot, 0) + 1
         self._generations[post.slot] = post.generation
         slot, generation = post.slot, post.generation
 
-        def ended(settlement: Settlement | None, detail: str) -> None:
+        def ended(settlement: SlotResult | None, detail: str) -> None:
             self._post(lambda: self.job_ended(slot, generation, settlement, detail))
 
         post.job = self._submit(slot, generation, ended)
 
-    def _why_over(self, post: _Post, now_s: float) -> str | None:
+    def _why_over(self, post: _SlotRecord, now_s: float) -> str | None:
         """How it is known that this generation carries nothing any more; None while it is not."""
         if post.heard_s is None:
             return post.detail if post.job_ended else None
@@ -289,7 +291,7 @@ class Crew:
             return f"not heard for {unheard_s:.1f} s"
         return None
 
-    def _replace(self, post: _Post, why: str, now_s: float) -> None:
+    def _replace(self, post: _SlotRecord, why: str, now_s: float) -> None:
         if post.session is not None:
             post.session.close()
             post.session = None
@@ -305,7 +307,7 @@ class Crew:
         failures = 0 if healthy else post.failures + 1
         backoff_s = _BACKOFF_S[min(max(0, failures - 1), len(_BACKOFF_S) - 1)]
         _log.warning("slot %d lost (%s), starting another", post.slot, why)
-        self._posts[post.slot] = _Post(
+        self._posts[post.slot] = _SlotRecord(
             slot=post.slot,
             generation=post.generation,
             replaced=post.replaced + 1,
@@ -316,13 +318,13 @@ class Crew:
         if backoff_s == 0.0:
             self._start(self._posts[post.slot])
 
-    def _dismiss(self, post: _Post) -> None:
+    def _dismiss(self, post: _SlotRecord) -> None:
         if post.session is not None:
             post.session.send(Drain())
         elif post.job is not None and post.heard_s is None:
             post.job.cancel()
 
-    def _state(self, post: _Post, now_s: float) -> SlotState:
+    def _state(self, post: _SlotRecord, now_s: float) -> SlotState:
         if post.job_ended:
             return SlotState.ENDED
         if post.heard_s is None:
@@ -347,7 +349,7 @@ class Crew:
         rate.at_s = now_s
 
 
-def _describe(settlement: Settlement | None) -> str:
+def _describe(settlement: SlotResult | None) -> str:
     if settlement is None:
         return ""
     return f"{settlement.outcome}: {settlement.detail}".removesuffix(": ")

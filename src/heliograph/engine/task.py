@@ -46,7 +46,7 @@ _LANES_PER_REPORT: Final = 5_000
 Clusters = Mapping[ClusterAlias, "ClusterConfig"]
 
 
-class Carrier(Protocol):
+class SlotWorker(Protocol):
     """Carries lanes between clusters; used by one slot on one event loop."""
 
     def add(self, lanes: Iterable[Lane]) -> None:
@@ -78,7 +78,7 @@ class Carrier(Protocol):
         ...
 
 
-CarrierFactory = Callable[[Clusters, int], Carrier]
+CarrierFactory = Callable[[Clusters, int], SlotWorker]
 """Takes the clusters and the most bytes in flight; importable, because it travels to executors."""
 
 
@@ -107,7 +107,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class SlotResult:
     """What a slot's task returns in the end."""
 
     slot: SlotId
@@ -117,7 +117,7 @@ class Settlement:
     lanes: tuple[LaneProgress, ...] = ()
 
 
-def carry_slot(order: SlotOrder, rows: Iterator[object]) -> Iterator[Settlement]:
+def carry_slot(order: SlotOrder, rows: Iterator[object]) -> Iterator[SlotResult]:
     """The Spark task. Ends only by order, by the end of its lease or by a bug, and says which."""
     from pyspark import TaskContext
 
@@ -128,7 +128,7 @@ def carry_slot(order: SlotOrder, rows: Iterator[object]) -> Iterator[Settlement]
     if context.attemptNumber() > 0:
         # One job is one attempt: the driver learns that the first was lost and decides when the
         # slot may be replaced. Carrying on could overlap with a first attempt Spark lost sight of.
-        yield Settlement(slot=order.slot, generation=order.generation, outcome=Outcome.RETRIED)
+        yield SlotResult(slot=order.slot, generation=order.generation, outcome=Outcome.RETRIED)
         return
     try:
         settlement = asyncio.run(run_slot(order, attempt=str(context.taskAttemptId())))
@@ -138,7 +138,7 @@ def carry_slot(order: SlotOrder, rows: Iterator[object]) -> Iterator[Settlement]
     yield settlement
 
 
-async def run_slot(order: SlotOrder, *, attempt: str) -> Settlement:
+async def run_slot(order: SlotOrder, *, attempt: str) -> SlotResult:
     """Carry what the driver says until it says otherwise or is silent for the whole lease."""
     carrier = order.carrier(order.clusters, order.bytes_max)
     # All that was imported stays for good; a full collection over it stops every lane for 34 ms.
@@ -155,12 +155,12 @@ async def run_slot(order: SlotOrder, *, attempt: str) -> Settlement:
     finally:
         # The lanes are let go before anything else: past this line the driver may give them away.
         await carrier.close()
-        for task in (*tasks, *slot.errands):
+        for task in (*tasks, *slot.background_tasks):
             task.cancel()
-        await asyncio.gather(*tasks, *slot.errands, return_exceptions=True)
+        await asyncio.gather(*tasks, *slot.background_tasks, return_exceptions=True)
     if detail:
         _log.error("slot %d %s: %s", order.slot, outcome, detail)
-    return Settlement(
+    return SlotResult(
         slot=order.slot,
         generation=order.generation,
         outcome=outcome,
@@ -169,13 +169,13 @@ async def run_slot(order: SlotOrder, *, attempt: str) -> Settlement:
     )
 
 
-def _failed(order: SlotOrder, detail: str) -> Settlement:
-    return Settlement(
+def _failed(order: SlotOrder, detail: str) -> SlotResult:
+    return SlotResult(
         slot=order.slot, generation=order.generation, outcome=Outcome.FAILED, detail=detail
     )
 
 
-def whereabouts() -> str:
+def machine_id() -> str:
     """Equal for processes that see each other's pids: one can then tell whether another is gone."""
     try:
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -207,14 +207,14 @@ def _judge(
 class _Slot:
     """Turns the driver's messages into calls on the carrier, and its progress into messages."""
 
-    def __init__(self, order: SlotOrder, carrier: Carrier, attempt: str) -> None:
+    def __init__(self, order: SlotOrder, carrier: SlotWorker, attempt: str) -> None:
         self._order, self._carrier, self._attempt = order, carrier, attempt
         self._carried: dict[LaneId, Lane] = {}
         self._leaving: set[LaneId] = set()
         self._reported: dict[LaneId, LaneProgress] = {}
         self._reported_on = 0
         self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.errands: set[asyncio.Task[None]] = set()
+        self.background_tasks: set[asyncio.Task[None]] = set()
         self.client = LinkClient(
             host=order.host,
             port=order.port,
@@ -245,7 +245,7 @@ class _Slot:
             slot=self._order.slot,
             generation=self._order.generation,
             attempt=self._attempt,
-            machine=whereabouts(),
+            machine=machine_id(),
             pid=os.getpid(),
             lanes=tuple(self._carried.values()),
         )
@@ -302,11 +302,11 @@ class _Slot:
 
     def _start(self, errand: asyncio._CoroutineLike[None]) -> None:
         task = asyncio.get_running_loop().create_task(errand)
-        self.errands.add(task)
+        self.background_tasks.add(task)
         task.add_done_callback(self._finish)
 
     def _finish(self, errand: asyncio.Task[None]) -> None:
-        self.errands.discard(errand)
+        self.background_tasks.discard(errand)
         if errand.cancelled() or self.ended.done():
             return
         if (exc := errand.exception()) is not None:
@@ -315,7 +315,7 @@ class _Slot:
 
 def make_shuttle(
     clusters: Clusters, bytes_max: int, limits: Mapping[FlowId, FetchLimits] | None = None
-) -> Carrier:
+) -> SlotWorker:
     """The carrier that carries; imported on the executor only."""
     from heliograph.copy.shuttle import Shuttle
 

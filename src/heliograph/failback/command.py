@@ -19,10 +19,10 @@ from heliograph.broker.cluster import Cluster
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import ConfigError, RecoveryRefused
-from heliograph.failback.context import FIND, FailbackOrder, Scene
-from heliograph.failback.divergence import DELETING, TopicParting, Treatment, undecided
+from heliograph.failback.context import FIND, FailbackContext, FailbackOrder
+from heliograph.failback.divergence import DELETING, Resolution, TopicDivergence, undecided
 from heliograph.failback.find import find_partings, is_renaming
-from heliograph.failback.lane import Sides
+from heliograph.failback.lane import ClusterPair
 from heliograph.failback.steps import (
     BEGIN,
     CHECK,
@@ -40,10 +40,10 @@ from heliograph.failback.steps import (
 )
 from heliograph.failover.steps import counted
 from heliograph.ledger.access import read_ledger
-from heliograph.ledger.fence import fence_of, lift
-from heliograph.ledger.locations import held_topics
+from heliograph.ledger.fence import fence_of, unfence_entry
+from heliograph.ledger.locations import begun_topics
 from heliograph.model import FlowId, TopicName
-from heliograph.procedure.steps import Course, Logbook, Say, Step, follow, taken_up
+from heliograph.procedure.steps import Journal, Procedure, Say, Step, resume_or_begin, run_steps
 from heliograph.topics.naming import naming_policy
 
 _ONLY_SAME_NAMES = frozenset({FIND, EXPORT, CLEAR, BEGIN})
@@ -55,23 +55,23 @@ class Preview:
 
     order: FailbackOrder
     is_renaming: bool
-    partings: tuple[TopicParting, ...]
-    treatments: Mapping[TopicName, Treatment | None]
-    unfinished: Course | None
+    partings: tuple[TopicDivergence, ...]
+    treatments: Mapping[TopicName, Resolution | None]
+    unfinished: Procedure | None
     """An earlier one that would be taken up."""
-    finished: Course | None
+    finished: Procedure | None
     """An earlier one that is over; there is nothing left to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailbackReport:
     order: FailbackOrder
-    course: Course
+    procedure: Procedure
     was_over: bool
     """Whether it had been finished before, so that nothing was done now."""
     is_renaming: bool
-    partings: tuple[TopicParting, ...]
-    treatments: Mapping[TopicName, Treatment | None]
+    partings: tuple[TopicDivergence, ...]
+    treatments: Mapping[TopicName, Resolution | None]
 
     @property
     def next_line(self) -> str:
@@ -90,24 +90,24 @@ class FailbackReport:
 
 async def preview(config: MirrorConfig, order: FailbackOrder) -> Preview:
     """Look at everything a failback looks at; raises `MirrorError` where it could not be done."""
-    async with _scene(config, order, lambda _: None) as scene:
-        course = await scene.logbook.read()
-        finished = course if course is not None and _is_finished(scene, course) else None
-        unfinished = course if course is not None and not course.is_over else None
-        partings: tuple[TopicParting, ...] = ()
+    async with _context(config, order, lambda _: None) as context:
+        procedure = await context.journal.read()
+        finished = procedure if procedure is not None and _is_finished(context, procedure) else None
+        unfinished = procedure if procedure is not None and not procedure.is_over else None
+        partings: tuple[TopicDivergence, ...] = ()
         if finished is None:
             if unfinished is None:
-                _require_failed_over(scene)
-            _require_way_back(scene)
+                _require_failed_over(context)
+            _require_way_back(context)
             if unfinished is not None and unfinished.facts(FIND):
-                partings = await scene.partings(unfinished)
-            elif not scene.is_renaming:
-                partings = await find_partings(scene.sides)
+                partings = await context.partings(unfinished)
+            elif not context.is_renaming:
+                partings = await find_partings(context.pair)
         return Preview(
             order=order,
-            is_renaming=scene.is_renaming,
+            is_renaming=context.is_renaming,
             partings=partings,
-            treatments=scene.treatments(partings),
+            treatments=context.treatments(partings),
             unfinished=unfinished,
             finished=finished,
         )
@@ -116,51 +116,57 @@ async def preview(config: MirrorConfig, order: FailbackOrder) -> Preview:
 async def fail_back(config: MirrorConfig, order: FailbackOrder, say: Say) -> FailbackReport:
     """Do it, or what is left of it. Raises `MirrorError` where a step cannot be done; what was
     done by then is recorded, and the next call goes on there."""
-    async with _scene(config, order, say) as scene:
-        course = await scene.logbook.read()
-        if course is not None and _is_finished(scene, course):
-            return await _reported(scene, course, was_over=True)
-        if course is None or course.is_over:
-            _require_failed_over(scene)
-            _require_way_back(scene)
-            await _require_choices(scene)
+    async with _context(config, order, say) as context:
+        procedure = await context.journal.read()
+        if procedure is not None and _is_finished(context, procedure):
+            return await _reported(context, procedure, was_over=True)
+        if procedure is None or procedure.is_over:
+            _require_failed_over(context)
+            _require_way_back(context)
+            await _require_choices(context)
         else:
-            _require_nobody_else(course)
-        course = await taken_up(scene.logbook, order.choices)
-        course = await follow(scene.logbook, course, _steps(scene), say)
-        return await _reported(scene, course, was_over=False)
+            _require_nobody_else(procedure)
+        procedure = await resume_or_begin(context.journal, order.choices)
+        procedure = await run_steps(context.journal, procedure, _steps(context), say)
+        return await _reported(context, procedure, was_over=False)
 
 
 async def abandon(config: MirrorConfig, flow: FlowId) -> str:
     """Give an unfinished failback up; what is left of it, as a sentence."""
-    async with _scene(config, FailbackOrder(flow=flow), lambda _: None) as scene:
-        course = await scene.logbook.read()
-        if course is None or course.is_over:
+    async with _context(config, FailbackOrder(flow=flow), lambda _: None) as context:
+        procedure = await context.journal.read()
+        if procedure is None or procedure.is_over:
             raise RecoveryRefused(f"{flow} has no unfinished failback to give up")
-        has_cleared = any(step.name == CLEAR and step.facts.get("topics") for step in course.done)
-        has_begun_to = any(step.name == EXPORT for step in course.done) and any(
-            treatment in DELETING
-            for treatment in _as_chosen(scene, course, await scene.partings(course)).values()
+        has_cleared = any(
+            step.name == CLEAR and step.facts.get("topics") for step in procedure.done
         )
-        await scene.logbook.forget()
-        exported = int(course.facts(EXPORT).get("records", 0))
+        has_begun_to = any(step.name == EXPORT for step in procedure.done) and any(
+            treatment in DELETING
+            for treatment in _as_chosen(
+                context, procedure, await context.partings(procedure)
+            ).values()
+        )
+        await context.journal.forget()
+        exported = int(procedure.facts(EXPORT).get("records", 0))
         told = f"given up; {counted(exported, 'record')} saved by it stay where they are"
-        if scene.is_renaming:
+        if context.is_renaming:
             return told
         if has_cleared or has_begun_to:
             return (
-                f"{told}; topics on {flow.source} may have been deleted, so {scene.back} stays "
+                f"{told}; topics on {flow.source} may have been deleted, so {context.back} stays "
                 "fenced until a failback is finished"
             )
-        async with scene.back_ledger() as hand:
-            await hand.store.write_or_refuse([lift()])
-        return f"{told}; {scene.back} is as it was"
+        async with context.back_ledger() as ledger:
+            await ledger.store.write_or_refuse([unfence_entry()])
+        return f"{told}; {context.back} is as it was"
 
 
 @asynccontextmanager
-async def _scene(config: MirrorConfig, order: FailbackOrder, say: Say) -> AsyncIterator[Scene]:
+async def _context(
+    config: MirrorConfig, order: FailbackOrder, say: Say
+) -> AsyncIterator[FailbackContext]:
     flow, settings = config.flow(order.flow), config.source_of(order.flow)
-    async with read_ledger(config, order.flow) as hand:
+    async with read_ledger(config, order.flow) as ledger:
         source = Cluster(
             settings.alias,
             settings.bootstrap_servers,
@@ -168,18 +174,18 @@ async def _scene(config: MirrorConfig, order: FailbackOrder, say: Say) -> AsyncI
             needs="READ",
         )
         try:
-            yield Scene(
+            yield FailbackContext(
                 order=order,
-                sides=Sides(config=config, flow=flow, source=source, hand=hand),
-                logbook=Logbook(hand.store, "failback"),
-                is_renaming=is_renaming(flow, hand.store.view),
+                pair=ClusterPair(config=config, flow=flow, source=source, ledger=ledger),
+                journal=Journal(ledger.store, "failback"),
+                is_renaming=is_renaming(flow, ledger.store.view),
                 say=say,
             )
         finally:
             source.close()
 
 
-def _steps(scene: Scene) -> Sequence[Step]:
+def _steps(context: FailbackContext) -> Sequence[Step]:
     steps = {
         CHECK: check_step,
         FIND: find_step,
@@ -190,37 +196,37 @@ def _steps(scene: Scene) -> Sequence[Step]:
         OPEN: open_step,
     }
     return [
-        Step(name=name, run=lambda course, run=run: run(scene, course))  # type: ignore[misc]
+        Step(name=name, run=lambda procedure, run=run: run(context, procedure))  # type: ignore[misc]
         for name, run in steps.items()
-        if not (scene.is_renaming and name in _ONLY_SAME_NAMES)
+        if not (context.is_renaming and name in _ONLY_SAME_NAMES)
     ]
 
 
 # -- what must be so before anything is done
 
 
-def _is_finished(scene: Scene, course: Course) -> bool:
+def _is_finished(context: FailbackContext, procedure: Procedure) -> bool:
     """Whether the failback that is over came after the failover whose fence is up."""
-    fence = fence_of(scene.sides.hand.store.view)
-    if not course.is_over or course.ended_ms is None or fence is None:
+    fence = fence_of(context.pair.ledger.store.view)
+    if not procedure.is_over or procedure.ended_ms is None or fence is None:
         return False
-    return fence.at_ms <= course.ended_ms
+    return fence.at_ms <= procedure.ended_ms
 
 
-def _require_failed_over(scene: Scene) -> None:
-    flow = scene.order.flow
-    if fence_of(scene.sides.hand.store.view) is None:
+def _require_failed_over(context: FailbackContext) -> None:
+    flow = context.order.flow
+    if fence_of(context.pair.ledger.store.view) is None:
         raise RecoveryRefused(
             f"{flow} was not failed over, so there is nothing to come back from; "
             f"`heliograph failover --flow '{flow}'` is what leaves {flow.source}"
         )
 
 
-def _require_way_back(scene: Scene) -> None:
+def _require_way_back(context: FailbackContext) -> None:
     """The flow that carries topics back is in the file, and gives them the same names."""
-    if scene.is_renaming:
+    if context.is_renaming:
         return
-    back, flow = scene.back_flow, scene.sides.flow
+    back, flow = context.back_flow, context.pair.flow
     if not back.enabled:
         raise ConfigError(
             str(back.id),
@@ -230,7 +236,7 @@ def _require_way_back(scene: Scene) -> None:
             ),
         )
     names, renamed = naming_policy(flow), naming_policy(back)
-    for topic in sorted(held_topics(scene.sides.hand.store.view)):
+    for topic in sorted(begun_topics(context.pair.ledger.store.view)):
         if names.target_topic(topic) == topic and renamed.target_topic(topic) != topic:
             raise ConfigError(
                 str(back.id),
@@ -241,12 +247,12 @@ def _require_way_back(scene: Scene) -> None:
             )
 
 
-async def _require_choices(scene: Scene) -> None:
+async def _require_choices(context: FailbackContext) -> None:
     """Refuses before the first step what would be refused in the middle."""
-    if scene.is_renaming:
+    if context.is_renaming:
         return
-    partings = scene.looked.partings = await find_partings(scene.sides)
-    order, source = scene.order, scene.order.flow.source
+    partings = context.looked.partings = await find_partings(context.pair)
+    order, source = context.order, context.order.flow.source
     open_questions = undecided(partings, order.choice)
     if open_questions:
         records = sum(each.unmirrored_records for each in open_questions)
@@ -260,7 +266,7 @@ async def _require_choices(scene: Scene) -> None:
             f"appended; --wipe deletes all {counted(offsets, 'offset')} of them and copies "
             "everything. See --dry-run"
         )
-    deleting = [t for t, what in scene.treatments(partings).items() if what in DELETING]
+    deleting = [t for t, what in context.treatments(partings).items() if what in DELETING]
     if deleting and not order.may_delete:
         named = ", ".join(deleting[:5])
         raise RecoveryRefused(
@@ -269,41 +275,43 @@ async def _require_choices(scene: Scene) -> None:
         )
 
 
-def _require_nobody_else(course: Course) -> None:
-    if course.host != socket.gethostname() or course.pid == os.getpid():
+def _require_nobody_else(procedure: Procedure) -> None:
+    if procedure.host != socket.gethostname() or procedure.pid == os.getpid():
         return
     try:
-        os.kill(course.pid, 0)
+        os.kill(procedure.pid, 0)
     except (ProcessLookupError, PermissionError):
         return
     raise RecoveryRefused(
-        f"pid {course.pid} on this host is at it; wait for it, or end it and do this again"
+        f"pid {procedure.pid} on this host is at it; wait for it, or end it and do this again"
     )
 
 
 def _as_chosen(
-    scene: Scene, course: Course, partings: tuple[TopicParting, ...]
-) -> Mapping[TopicName, Treatment | None]:
+    context: FailbackContext, procedure: Procedure, partings: tuple[TopicDivergence, ...]
+) -> Mapping[TopicName, Resolution | None]:
     """By what the course was asked for, not by what is asked for now."""
-    how = course.choices.get("how", scene.order.choice.value)
-    order = FailbackOrder(flow=scene.order.flow, choice=type(scene.order.choice)(how))
-    asked = Scene(
+    how = procedure.choices.get("how", context.order.choice.value)
+    order = FailbackOrder(flow=context.order.flow, choice=type(context.order.choice)(how))
+    asked = FailbackContext(
         order=order,
-        sides=scene.sides,
-        logbook=scene.logbook,
-        is_renaming=scene.is_renaming,
-        say=scene.say,
+        pair=context.pair,
+        journal=context.journal,
+        is_renaming=context.is_renaming,
+        say=context.say,
     )
     return asked.treatments(partings)
 
 
-async def _reported(scene: Scene, course: Course, *, was_over: bool) -> FailbackReport:
-    partings = await scene.partings(course)
+async def _reported(
+    context: FailbackContext, procedure: Procedure, *, was_over: bool
+) -> FailbackReport:
+    partings = await context.partings(procedure)
     return FailbackReport(
-        order=scene.order,
-        course=course,
+        order=context.order,
+        procedure=procedure,
         was_over=was_over,
-        is_renaming=scene.is_renaming,
+        is_renaming=context.is_renaming,
         partings=partings,
-        treatments=_as_chosen(scene, course, partings),
+        treatments=_as_chosen(context, procedure, partings),
     )

@@ -10,13 +10,19 @@ from pathlib import Path
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import BrokerError
-from heliograph.failback.divergence import Choice, TopicParting, Treatment, from_facts, treatment
+from heliograph.failback.divergence import (
+    Choice,
+    Resolution,
+    TopicDivergence,
+    from_facts,
+    treatment,
+)
 from heliograph.failback.export import FOLDER_DEFAULT, unmirrored_topic
-from heliograph.failback.lane import Sides
-from heliograph.ledger.access import LedgerHand, opened_ledger
+from heliograph.failback.lane import ClusterPair
+from heliograph.ledger.access import OpenLedger, open_ledger
 from heliograph.ledger.entries import LEDGER_PARTITIONS, ledger_topic
 from heliograph.model import FlowId, Offsets, TopicName
-from heliograph.procedure.steps import Course, Logbook, Say, StepEvent
+from heliograph.procedure.steps import Journal, Procedure, Say, StepEvent
 
 FIND = "find"
 
@@ -48,25 +54,25 @@ class FailbackOrder:
 class Looked:
     """What was found before the first step, so that nothing is looked for twice."""
 
-    partings: tuple[TopicParting, ...] | None = None
+    partings: tuple[TopicDivergence, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class FailbackContext:
     order: FailbackOrder
-    sides: Sides
-    logbook: Logbook
+    pair: ClusterPair
+    journal: Journal
     is_renaming: bool
     say: Say
     looked: Looked = field(default_factory=Looked)
 
     @property
     def back(self) -> FlowId:
-        return self.sides.back
+        return self.pair.back
 
     @property
     def back_flow(self) -> FlowConfig:
-        return self.sides.config.flow(self.back)
+        return self.pair.config.flow(self.back)
 
     @property
     def preserve(self) -> bool:
@@ -77,21 +83,21 @@ class Scene:
         self.say(StepEvent(step=step, what="goes on", text=text))
 
     def treatments(
-        self, partings: tuple[TopicParting, ...]
-    ) -> Mapping[TopicName, Treatment | None]:
+        self, partings: tuple[TopicDivergence, ...]
+    ) -> Mapping[TopicName, Resolution | None]:
         choice = self.order.choice
         return {each.topic: treatment(each, choice, preserve=self.preserve) for each in partings}
 
-    async def partings(self, course: Course) -> tuple[TopicParting, ...]:
+    async def partings(self, procedure: Procedure) -> tuple[TopicDivergence, ...]:
         """As the step recorded them: by now the old primary may look different."""
-        marks = await self.logbook.marks(course, FIND)
+        marks = await self.journal.marks(procedure, FIND)
         return tuple(from_facts(name, marks[name]) for name in sorted(marks))
 
     @asynccontextmanager
-    async def back_ledger(self) -> AsyncIterator[LedgerHand]:
+    async def back_ledger(self) -> AsyncIterator[OpenLedger]:
         """The ledger of the way back, on the old primary; made if there is none."""
         name = ledger_topic(self.back.source)
-        admin = ClusterAdmin(self.sides.config.target_of(self.back))
+        admin = ClusterAdmin(self.pair.config.target_of(self.back))
         admin.ensure_compacted_topic(
             name,
             partitions=LEDGER_PARTITIONS,
@@ -100,6 +106,6 @@ class Scene:
         shown = admin.await_partitions({name: LEDGER_PARTITIONS})[name]
         if isinstance(shown, BrokerError):
             raise shown
-        async with opened_ledger(self.sides.config, self.back) as hand:
-            await hand.store.catch_up()
-            yield hand
+        async with open_ledger(self.pair.config, self.back) as ledger:
+            await ledger.store.catch_up()
+            yield ledger

@@ -25,7 +25,7 @@ class Choice(StrEnum):
     WIPE = "wipe"
 
 
-class Treatment(StrEnum):
+class Resolution(StrEnum):
     CONTINUE = "goes on"
     """Nothing parted: the source's log is continued."""
     APPEND = "appended by the map"
@@ -39,8 +39,8 @@ class Treatment(StrEnum):
     """The source has no such topic."""
 
 
-DELETING: Final = frozenset({Treatment.RECREATE, Treatment.WIPE})
-_HANDLED_BY_FLOW: Final = frozenset({Treatment.LEAVE, Treatment.NEW})
+DELETING: Final = frozenset({Resolution.RECREATE, Resolution.WIPE})
+_HANDLED_BY_FLOW: Final = frozenset({Resolution.LEAVE, Resolution.NEW})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +71,12 @@ class PartitionParting:
         return 0 if self.source_start is None else (self.source_end or 0) - self.source_start
 
     @property
-    def is_parted(self) -> bool:
+    def has_diverged(self) -> bool:
         return self.unmirrored_records > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicParting:
+class TopicDivergence:
     topic: TopicName
     source_topic_id: TopicId | None
     """None where the source has no such topic."""
@@ -109,8 +109,8 @@ class TopicParting:
         return sum(each.expired_records for each in self.partitions)
 
     @property
-    def is_parted(self) -> bool:
-        return any(each.is_parted for each in self.partitions)
+    def has_diverged(self) -> bool:
+        return any(each.has_diverged for each in self.partitions)
 
     @property
     def is_identical(self) -> bool:
@@ -142,61 +142,65 @@ class Beginning:
     """Whether what was mirrored before is still known at the same offsets."""
 
 
-def treatment(topic: TopicParting, choice: Choice, *, preserve: bool) -> Treatment | None:
+def treatment(topic: TopicDivergence, choice: Choice, *, preserve: bool) -> Resolution | None:
     """What becomes of the topic; None where the operator has to choose.
 
     `preserve` says whether the way back is to keep offsets.
     """
     if topic.source_topic_id is None:
-        return Treatment.NEW
+        return Resolution.NEW
     if topic.target_topic_id is None:
-        return Treatment.LEAVE
+        return Resolution.LEAVE
     if choice is Choice.WIPE:
-        return Treatment.WIPE
-    if not topic.is_parted:
-        return Treatment.CONTINUE
+        return Resolution.WIPE
+    if not topic.has_diverged:
+        return Resolution.CONTINUE
     if choice is Choice.NONE:
         return None
     keeps_offsets = preserve and topic.is_identical and topic.is_seedable
-    return Treatment.RECREATE if keeps_offsets else Treatment.APPEND
+    return Resolution.RECREATE if keeps_offsets else Resolution.APPEND
 
 
 def beginning(
-    topic: TopicParting, parting: PartitionParting, chosen: Treatment, *, preserve: bool
+    topic: TopicDivergence, divergence: PartitionParting, chosen: Resolution, *, preserve: bool
 ) -> Beginning | None:
     """Where one lane of the way back begins; None where the flow finds that out by itself."""
-    if chosen in _HANDLED_BY_FLOW or parting.target_start is None or parting.source_end is None:
+    if (
+        chosen in _HANDLED_BY_FLOW
+        or divergence.target_start is None
+        or divergence.source_end is None
+    ):
         return None
-    if parting.position is None or chosen is Treatment.WIPE:
+    if divergence.position is None or chosen is Resolution.WIPE:
         may_seed = preserve and topic.is_seedable
-        is_empty = chosen in DELETING or not parting.source_records
+        is_empty = chosen in DELETING or not divergence.source_records
         return Beginning(
             position=0,
-            source_offset=parting.target_start,
-            seed_to=parting.target_start if may_seed and is_empty else None,
+            source_offset=divergence.target_start,
+            seed_to=divergence.target_start if may_seed and is_empty else None,
             keeps_map=False,
         )
     return Beginning(
-        position=parting.position,
-        source_offset=parting.target_offset,
-        seed_to=parting.source_offset if chosen is Treatment.RECREATE else None,
+        position=divergence.position,
+        source_offset=divergence.target_offset,
+        seed_to=divergence.source_offset if chosen is Resolution.RECREATE else None,
         keeps_map=True,
     )
 
 
-def undecided(topics: Iterable[TopicParting], choice: Choice) -> tuple[TopicParting, ...]:
+def undecided(topics: Iterable[TopicDivergence], choice: Choice) -> tuple[TopicDivergence, ...]:
     """Topics that nothing can be done with until somebody chooses."""
     return tuple(each for each in topics if treatment(each, choice, preserve=False) is None)
 
 
-def in_partition(topic: TopicParting, parting: PartitionParting) -> TopicPartition:
-    return TopicPartition(topic=topic.topic, partition=parting.partition)
+def in_partition(topic: TopicDivergence, divergence: PartitionParting) -> TopicPartition:
+    return TopicPartition(topic=topic.topic, partition=divergence.partition)
 
 
 # -- as facts of a step: JSON, and short, for a memo has a limit and a topic many partitions
 
 
-def to_facts(topic: TopicParting) -> dict[str, Any]:
+def to_facts(topic: TopicDivergence) -> dict[str, Any]:
     return {
         "v": FACTS_VERSION,
         "source_id": topic.source_topic_id,
@@ -209,9 +213,9 @@ def to_facts(topic: TopicParting) -> dict[str, Any]:
     }
 
 
-def from_facts(name: str, facts: Mapping[str, Any]) -> TopicParting:
+def from_facts(name: str, facts: Mapping[str, Any]) -> TopicDivergence:
     try:
-        return TopicParting(
+        return TopicDivergence(
             topic=TopicName(name),
             source_topic_id=_topic_id(facts["source_id"]),
             target_topic_id=_topic_id(facts["target_id"]),

@@ -60,11 +60,11 @@ class Unmirrored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTo:
-    """Where they go. `course` tells one failback's records from another's."""
+    """Where they go. `procedure` tells one failback's records from another's."""
 
     topic: TopicName
     folder: Path
-    course: str
+    procedure: str
     first_offset: int
     """Where the topic ended before the failback began."""
 
@@ -146,7 +146,7 @@ def export_records(
                 ):
                     file.write(_table(source.alias, each.partition, chunk))
                     fresh = [record for record in chunk if record.offset >= next_offset]
-                    rows = [_labelled(source.alias, each.partition, r, to.course) for r in fresh]
+                    rows = [_labelled(source.alias, each.partition, r, to.procedure) for r in fresh]
                     writer.write(to.topic, rows)
             files.append(file.path)
             tell(f"{each.partition}: {each.records:,} records saved")
@@ -187,7 +187,7 @@ def _chunks(records: Iterator[ReadRecord]) -> Iterator[list[ReadRecord]]:
 
 
 def _labelled(
-    cluster: ClusterAlias, partition: TopicPartition, record: ReadRecord, course: str
+    cluster: ClusterAlias, partition: TopicPartition, record: ReadRecord, procedure: str
 ) -> Record:
     origin = {
         "cluster": cluster,
@@ -195,7 +195,7 @@ def _labelled(
         "partition": str(partition.partition),
         "offset": str(record.offset),
         "timestamp": str(record.timestamp_ms),
-        "failback": course,
+        "failback": procedure,
     }
     return Record(
         key=record.key,
@@ -223,7 +223,7 @@ def _in_topic(target: ClusterConfig, to: ExportTo) -> _InTopic:
     for record in read_records(target, to.topic, between=behind, timeout_s=_READ_S_MAX):
         # A record's own headers come first, and may have been exported from somewhere before.
         named = dict(record.headers)
-        if named.get(f"{_HEADER_PREFIX}failback") != to.course.encode():
+        if named.get(f"{_HEADER_PREFIX}failback") != to.procedure.encode():
             continue
         origin = TopicPartition(
             topic=TopicName(_text(named, "topic")), partition=int(_text(named, "partition"))
@@ -256,7 +256,7 @@ def _verify(
 
 def _file_of(to: ExportTo, each: Unmirrored) -> Path:
     name = f"{each.partition.partition}-{each.offsets.start}-{each.offsets.end}.parquet"
-    return to.folder / to.course / each.partition.topic / name
+    return to.folder / to.procedure / each.partition.topic / name
 
 
 class _ParquetFile:

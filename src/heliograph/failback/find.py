@@ -14,14 +14,14 @@ from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.broker.view import ConfigOrigin, TopicSetting, TopicView
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import MirrorError, NotAuthorised
-from heliograph.failback.divergence import PartitionParting, TopicParting
+from heliograph.failback.divergence import PartitionParting, TopicDivergence
 from heliograph.failback.export import TOPIC_PREFIX
-from heliograph.failback.lane import Sides, known, part
-from heliograph.ledger.locations import every, find_places, held_topics
+from heliograph.failback.lane import ClusterPair, known, part
+from heliograph.ledger.locations import all_topics, begun_topics, locate_lanes
 from heliograph.ledger.view import LedgerView
 from heliograph.model import TopicName, TopicPartition
 from heliograph.topics.naming import naming_policy
-from heliograph.topics.provisioning import is_topics_to_say
+from heliograph.topics.provisioning import is_topic_level
 from heliograph.topics.selection import select_topics
 
 _AT_ONCE_MAX: Final = 8
@@ -35,57 +35,57 @@ def is_renaming(flow: FlowConfig, view: LedgerView) -> bool:
     """Whether mirrored topics have other names than their originals, so that only the flow writes
     them."""
     policy = naming_policy(flow)
-    held = held_topics(view) or {TopicName("topic")}
+    held = begun_topics(view) or {TopicName("topic")}
     return not any(policy.target_topic(topic) == topic for topic in held)
 
 
-async def find_partings(sides: Sides) -> tuple[TopicParting, ...]:
+async def find_partings(pair: ClusterPair) -> tuple[TopicDivergence, ...]:
     """Every topic that either side has, in order of name. Raises `MirrorError`."""
-    await sides.hand.store.catch_up()
-    admin = ClusterAdmin(sides.source_config)
-    names = _topics(sides, admin)
+    await pair.ledger.store.catch_up()
+    admin = ClusterAdmin(pair.source_config)
+    names = _topics(pair, admin)
     seen = admin.describe_topics(names)
     settings = admin.topic_configs(seen)
     compacted = _compacted(settings) | _compacted(
-        ClusterAdmin(sides.target_config).topic_configs(names)
+        ClusterAdmin(pair.target_config).topic_configs(names)
     )
-    await sides.source.refresh(names)
-    await sides.target.refresh(names)
-    source, target = await _bounds(sides.source, names), await _bounds(sides.target, names)
-    await _require_no_open_transactions(sides, source)
-    places = {
-        place.lane.source: place
-        for place in await find_places(sides.flow, sides.target, sides.hand.store, every())
+    await pair.source.refresh(names)
+    await pair.target.refresh(names)
+    source, target = await _bounds(pair.source, names), await _bounds(pair.target, names)
+    await _require_no_open_transactions(pair, source)
+    locations = {
+        location.lane.source: location
+        for location in await locate_lanes(pair.flow, pair.target, pair.ledger.store, all_topics())
     }
     turns = asyncio.Semaphore(_AT_ONCE_MAX)
 
     async def found_at(at: TopicPartition) -> tuple[PartitionParting, bool]:
         async with turns:
             return await part(
-                sides,
+                pair,
                 at,
-                places.get(at),
+                locations.get(at),
                 source.get(at),
                 target.get(at),
                 is_compacted=at.topic in compacted,
             )
 
-    found: list[TopicParting] = []
+    found: list[TopicDivergence] = []
     for name in names:
-        count = max(_partition_count(cluster, name) for cluster in (sides.source, sides.target))
+        count = max(_partition_count(cluster, name) for cluster in (pair.source, pair.target))
         parts = await asyncio.gather(
             *(found_at(TopicPartition(topic=name, partition=number)) for number in range(count))
         )
-        on_source, on_target = sides.source.topic(name), sides.target.topic(name)
+        on_source, on_target = pair.source.topic(name), pair.target.topic(name)
         configs = _own_settings(settings.get(name, {}))
         found.append(
-            TopicParting(
+            TopicDivergence(
                 topic=name,
                 source_topic_id=None if on_source is None else on_source.id,
                 target_topic_id=None if on_target is None else on_target.id,
                 partitions=tuple(partition for partition, _ in parts),
                 is_recreated=any(recreated for _, recreated in parts),
-                replication_factor=_replicas(seen.get(name), sides.flow),
+                replication_factor=_replicas(seen.get(name), pair.flow),
                 configs=configs,
                 is_seedable="delete" in _cleanup(settings.get(name, {})),
             )
@@ -93,15 +93,17 @@ async def find_partings(sides: Sides) -> tuple[TopicParting, ...]:
     return tuple(found)
 
 
-def _topics(sides: Sides, source: ClusterAdmin) -> list[TopicName]:
+def _topics(pair: ClusterPair, source: ClusterAdmin) -> list[TopicName]:
     """Mirrored ones, and those that the flow or the way back would mirror."""
-    target = ClusterAdmin(sides.target_config)
-    policy = naming_policy(sides.flow)
+    target = ClusterAdmin(pair.target_config)
+    policy = naming_policy(pair.flow)
     wanted = {
-        topic for topic in held_topics(sides.hand.store.view) if policy.target_topic(topic) == topic
+        topic
+        for topic in begun_topics(pair.ledger.store.view)
+        if policy.target_topic(topic) == topic
     }
-    back = sides.config.flow(sides.back)
-    for flow, admin in ((sides.flow, source), (back, target)):
+    back = pair.config.flow(pair.back)
+    for flow, admin in ((pair.flow, source), (back, target)):
         selected = select_topics(flow, admin.topic_names()).mirrored
         wanted |= {topic for topic, renamed in selected if topic == renamed}
     return sorted(topic for topic in wanted if not topic.startswith(TOPIC_PREFIX))
@@ -114,14 +116,14 @@ async def _bounds(cluster: Cluster, names: Iterable[TopicName]) -> Bounds:
     return {at: (known(starts[at]), known(ends[at])) for at in partitions}
 
 
-async def _require_no_open_transactions(sides: Sides, source: Bounds) -> None:
-    if not sides.flow.read_committed:
+async def _require_no_open_transactions(pair: ClusterPair, source: Bounds) -> None:
+    if not pair.flow.read_committed:
         return
-    stable = await sides.source.list_offsets(source, LATEST, read_committed=True)
+    stable = await pair.source.list_offsets(source, LATEST, read_committed=True)
     for at, (_, end) in source.items():
         if known(stable[at]) < end:
             raise MirrorError(
-                f"cluster {sides.source.alias}: a transaction is open on {at}, so nobody can say "
+                f"cluster {pair.source.alias}: a transaction is open on {at}, so nobody can say "
                 "yet which of its records count; the broker ends it when it times out "
                 "(transaction.timeout.ms), then do this again"
             )
@@ -151,7 +153,7 @@ def _own_settings(
         for setting in settings.values()
         if setting.value is not None
         and setting.origin is ConfigOrigin.TOPIC
-        and is_topics_to_say(setting)
+        and is_topic_level(setting)
     }
 
 

@@ -20,9 +20,9 @@ from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError
 from heliograph.failback.divergence import PartitionParting
 from heliograph.failback.export import count_records
-from heliograph.ledger.access import LedgerHand
+from heliograph.ledger.access import OpenLedger
 from heliograph.ledger.correction import Correction
-from heliograph.ledger.locations import LanePlace
+from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.positions import position_from_sequence
 from heliograph.ledger.runs import Run, Runs
 from heliograph.model import FlowId, OffsetRange, TopicPartition
@@ -33,17 +33,17 @@ _PARTS: Final = frozenset({FindingKind.MISSING, FindingKind.CHANGED, FindingKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
+class ClusterPair:
     """Both clusters of a flow, and its ledger on the target."""
 
     config: MirrorConfig
     flow: FlowConfig
     source: Cluster
-    hand: LedgerHand
+    ledger: OpenLedger
 
     @property
     def target(self) -> Cluster:
-        return self.hand.target
+        return self.ledger.target
 
     @property
     def back(self) -> FlowId:
@@ -76,22 +76,22 @@ def known(offset: int | BrokerError) -> int:
 
 
 async def part(
-    sides: Sides,
+    pair: ClusterPair,
     at: TopicPartition,
-    place: LanePlace | None,
+    location: LaneLocation | None,
     source: tuple[int, int] | None,
     target: tuple[int, int] | None,
     *,
     is_compacted: bool,
 ) -> tuple[PartitionParting, bool]:
     """Where the two part, and whether one side's topic is another one than was mirrored."""
-    recreated = _recreated(sides, place) if place is not None else ""
+    recreated = _recreated(pair, location) if location is not None else ""
     note, settled = recreated, None
-    if place is not None and not recreated and target is not None:
-        settled = await settled_lane(sides, place, target)
+    if location is not None and not recreated and target is not None:
+        settled = await settled_lane(pair, location, target)
         if source is not None:
             settled, note = await _verified(
-                sides, place, settled, source[1], is_compacted=is_compacted
+                pair, location, settled, source[1], is_compacted=is_compacted
             )
     source_offset = settled.source_next_offset if settled else (source[0] if source else 0)
     unmirrored = 0
@@ -99,10 +99,10 @@ async def part(
         offsets = OffsetRange(start=max(source_offset, source[0]), end=source[1])
         unmirrored = await asyncio.to_thread(
             count_records,
-            sides.source_config,
+            pair.source_config,
             at,
             offsets,
-            read_committed=sides.flow.read_committed,
+            read_committed=pair.flow.read_committed,
         )
     return PartitionParting(
         partition=at.partition,
@@ -116,12 +116,12 @@ async def part(
         unmirrored_records=unmirrored,
         expired_records=_expired(settled, source, target),
         is_identical=settled is not None and _is_identical(settled),
-        note="; ".join(_remarks(sides, note, settled, source)),
+        note="; ".join(_remarks(pair, note, settled, source)),
     ), bool(recreated)
 
 
 def _remarks(
-    sides: Sides, first: str, settled: Settled | None, source: tuple[int, int] | None
+    pair: ClusterPair, first: str, settled: Settled | None, source: tuple[int, int] | None
 ) -> Iterator[str]:
     if first:
         yield first
@@ -129,7 +129,7 @@ def _remarks(
         return
     if source is not None and source[0] > settled.source_next_offset:
         lost = source[0] - settled.source_next_offset
-        yield f"{lost} offsets that were never mirrored are deleted on {sides.source.alias} by now"
+        yield f"{lost} offsets that were never mirrored are deleted on {pair.source.alias} by now"
     runs = settled.runs
     if runs and runs.source_restart_position < settled.position:
         first_position = runs.source_restart_position
@@ -137,17 +137,17 @@ def _remarks(
         foreign = offsets - (settled.position - first_position)
         if foreign:
             yield (
-                f"{foreign} offsets on {sides.target.alias} before the parting are others' and are "
+                f"{foreign} offsets on {pair.target.alias} before the parting are others' and are "
                 "not copied back"
             )
 
 
-def _recreated(sides: Sides, place: LanePlace) -> str:
+def _recreated(pair: ClusterPair, location: LaneLocation) -> str:
     """A sentence where a topic is not the one the lane knows."""
-    start = place.record.starts[-1]
+    start = location.record.starts[-1]
     for cluster, name, wanted in (
-        (sides.source, place.lane.source.topic, start.source_topic_id),
-        (sides.target, place.target.topic, start.target_topic_id),
+        (pair.source, location.lane.source.topic, start.source_topic_id),
+        (pair.target, location.target.topic, start.target_topic_id),
     ):
         topic = cluster.topic(name)
         if topic is not None and wanted not in (None, topic.id):
@@ -155,28 +155,30 @@ def _recreated(sides: Sides, place: LanePlace) -> str:
     return ""
 
 
-async def settled_lane(sides: Sides, place: LanePlace, target: tuple[int, int]) -> Settled:
+async def settled_lane(
+    pair: ClusterPair, location: LaneLocation, target: tuple[int, int]
+) -> Settled:
     """Read our batches since the last head: they say how far the lane came, and where they lie.
 
     The broker forgets a producer that is idle for a day, and a mirror that died may have left runs
     that others' records have moved.
     """
-    record, runs = place.record, place.record.runs
+    record, runs = location.record, location.record.runs
     start, head = record.starts[-1], record.head
     anchor, anchor_target = start.position, start.target_offset
     if head is not None and head.position > start.position:
         anchor, anchor_target = head.position, head.target_next_offset
-    before = runs.before_contradiction
+    before = runs.run_before_overlap
     if before is not None and before.position < anchor:
         # The log says which of the two runs is right; the last head is too late to begin there.
         anchor, anchor_target = before.position, before.target_offset
     position, target_next = anchor, anchor_target
-    flow = sides.hand.store.view.flow
-    is_settled = place.exact and place.position == anchor and before is None
+    flow = pair.ledger.store.view.flow
+    is_settled = location.exact and location.position == anchor and before is None
     if flow is not None and not is_settled:
         correction = Correction(runs, anchor)
         async for header, _ in read_batches(
-            sides.target, place.target, max(anchor_target, target[0]), target[1]
+            pair.target, location.target, max(anchor_target, target[0]), target[1]
         ):
             if header.producer_id != flow.producer_id:
                 continue
@@ -184,9 +186,9 @@ async def settled_lane(sides: Sides, place: LanePlace, target: tuple[int, int]) 
             count = header.last_offset_delta + 1
             correction.see(first, count, header.base_offset)
             target_next = header.base_offset + count
-            if place.exact and first + count >= place.position:
+            if location.exact and first + count >= location.position:
                 break
-        position = correction.position or (place.position if place.exact else anchor)
+        position = correction.position or (location.position if location.exact else anchor)
         if correction.position is None:
             target_next = max(runs.target_offset_at(position), anchor_target)
         corrected = correction.runs(position, target_next)
@@ -206,20 +208,25 @@ async def settled_lane(sides: Sides, place: LanePlace, target: tuple[int, int]) 
 
 
 async def _verified(
-    sides: Sides, place: LanePlace, settled: Settled, source_end: int, *, is_compacted: bool
+    pair: ClusterPair,
+    location: LaneLocation,
+    settled: Settled,
+    source_end: int,
+    *,
+    is_compacted: bool,
 ) -> tuple[Settled, str]:
     """The parting, earlier where the source lost records or has others there; and why."""
     note = ""
     if source_end < settled.source_next_offset:
         lost = settled.source_next_offset - source_end
         settled = _at(settled, settled.runs.position_of_source(source_end), source_end)
-        note = f"{sides.source.alias} has lost {lost} offsets that were mirrored"
+        note = f"{pair.source.alias} has lost {lost} offsets that were mirrored"
     first, window = settled.runs.source_restart_position, VERIFIED_RECORDS
     while settled.position > first:
         start = max(first, settled.position - window)
-        unit = _unit(sides, place, settled, start)
+        unit = _unit(pair, location, settled, start)
         result = await compare_unit(
-            sides.source, sides.target, replace(unit, is_compacted=is_compacted)
+            pair.source, pair.target, replace(unit, is_compacted=is_compacted)
         )
         differing = [each for each in result.findings if each.kind in _PARTS]
         parted_at = _parted_at(settled, differing)
@@ -238,7 +245,9 @@ async def _verified(
     return settled, note
 
 
-def _unit(sides: Sides, place: LanePlace, settled: Settled, start_position: int) -> AuditUnit:
+def _unit(
+    pair: ClusterPair, location: LaneLocation, settled: Settled, start_position: int
+) -> AuditUnit:
     runs = settled.runs
     first = Run(
         position=start_position,
@@ -246,14 +255,14 @@ def _unit(sides: Sides, place: LanePlace, settled: Settled, start_position: int)
         target_offset=runs.target_offset_at(start_position),
     )
     later = [run for run in runs.since(start_position + 1) if run.position < settled.position]
-    flow = sides.hand.store.view.flow
+    flow = pair.ledger.store.view.flow
     return AuditUnit(
-        lane=place.lane,
-        target=place.target,
+        lane=location.lane,
+        target=location.target,
         start_position=start_position,
         end_position=settled.position,
         runs=(first, *later),
-        read_committed=sides.flow.read_committed,
+        read_committed=pair.flow.read_committed,
         producer_id=-1 if flow is None else flow.producer_id,
     )
 
@@ -295,7 +304,7 @@ def _expired(
     if settled is None or source is None or target is None:
         return 0
     runs = settled.runs
-    if runs.contradicted_at is not None:
+    if runs.overlap_at is not None:
         # Behind the parting: what was written ahead there is not to be relied on.
         return 0
     held = max(runs.position_of_source(source[0]), runs.source_restart_position)

@@ -17,22 +17,22 @@ from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.broker.seed import seed
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.errors import BrokerError, InvariantError, MirrorError, RecoveryRefused
-from heliograph.failback.context import Scene
+from heliograph.failback.context import FailbackContext
 from heliograph.failback.divergence import (
     DELETING,
     Beginning,
     PartitionParting,
-    TopicParting,
-    Treatment,
+    Resolution,
+    TopicDivergence,
     beginning,
     in_partition,
 )
 from heliograph.failback.lane import known, settled_lane
-from heliograph.ledger.access import LedgerHand
+from heliograph.ledger.access import OpenLedger
 from heliograph.ledger.entries import Entry, FlowEntry, FlowKey, Tombstone, new_author
 from heliograph.ledger.heads import settled_head
-from heliograph.ledger.locations import LanePlace, every, find_places
-from heliograph.ledger.reverse import LaneBeginning, has_unknown_before, inverted, lane_entries
+from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
+from heliograph.ledger.reverse import LaneStart, has_unknown_before, lane_entries, reversed_runs
 from heliograph.ledger.runs import Run
 from heliograph.model import OffsetRange, TopicPartition
 from heliograph.wire.batch import Stamp
@@ -49,49 +49,51 @@ class Begun:
 
 
 async def begin_lanes(
-    scene: Scene, partings: tuple[TopicParting, ...], seeder: tuple[int, int]
+    context: FailbackContext, partings: tuple[TopicDivergence, ...], seeder: tuple[int, int]
 ) -> Begun:
     """Seed what was emptied, then write every lane. Raises `MirrorError`; may be repeated.
 
     `seeder` is a producer of its own for filler: records of the flow's producer must begin with the
     position they have, and a broker takes any sequence only from a producer that it does not know.
     """
-    sides, chosen = scene.sides, scene.treatments(partings)
-    names = [each.topic for each in partings if chosen[each.topic] is not Treatment.LEAVE]
-    await sides.target.refresh(names)
+    pair, chosen = context.pair, context.treatments(partings)
+    names = [each.topic for each in partings if chosen[each.topic] is not Resolution.LEAVE]
+    await pair.target.refresh(names)
     forward = {
-        place.lane.source: place
-        for place in await find_places(sides.flow, sides.target, sides.hand.store, every())
+        location.lane.source: location
+        for location in await locate_lanes(pair.flow, pair.target, pair.ledger.store, all_topics())
     }
-    async with scene.back_ledger() as hand:
-        await hand.target.refresh(names)
-        lanes: list[LaneBeginning] = []
+    async with context.back_ledger() as ledger:
+        await ledger.target.refresh(names)
+        lanes: list[LaneStart] = []
         for topic in partings:
             what = chosen[topic.topic]
             if what is None:
                 raise InvariantError(f"{topic.topic}: nobody chose what to do with it")
-            for parting in topic.partitions:
-                begin = beginning(topic, parting, what, preserve=scene.preserve)
+            for divergence in topic.partitions:
+                begin = beginning(topic, divergence, what, preserve=context.preserve)
                 if begin is not None:
-                    at = in_partition(topic, parting)
-                    end = await _ready(hand.target, at, begin, Stamp(*seeder))
+                    at = in_partition(topic, divergence)
+                    end = await _ready(ledger.target, at, begin, Stamp(*seeder))
                     if what not in DELETING and begin.seed_to is None:
-                        _require_unmoved(hand.target, at, parting, end)
-                    place = forward.get(at)
-                    lanes.append(await _lane(scene, hand, begin, parting, place, at, end))
-        await _write(scene, hand, names, lanes)
-        await _require_written(scene, hand, lanes)
+                        _require_unmoved(ledger.target, at, divergence, end)
+                    location = forward.get(at)
+                    lanes.append(await _lane(context, ledger, begin, divergence, location, at, end))
+        await _write(context, ledger, names, lanes)
+        await _require_written(context, ledger, lanes)
     identical = sum(lane.here.source_offset == lane.here.target_offset for lane in lanes)
     return Begun(lanes=len(lanes), identical=identical)
 
 
-def _require_unmoved(old: Cluster, at: TopicPartition, parting: PartitionParting, end: int) -> None:
+def _require_unmoved(
+    old: Cluster, at: TopicPartition, divergence: PartitionParting, end: int
+) -> None:
     """What was written since is saved nowhere, and nobody would be told of it."""
-    if end != parting.source_end:
+    if end != divergence.source_end:
         raise RecoveryRefused(
-            f"somebody still writes to {at} on {old.alias}: it ended at {parting.source_end} when "
-            f"it was looked at and ends at {end} now; stop that, give this failback up with "
-            "--abandon and begin again"
+            f"{at} on {old.alias} is still written to: it ended at {divergence.source_end} when it "
+            f"was compared and ends at {end} now; stop its producers, abandon this failback with "
+            "--abandon and start it again"
         )
 
 
@@ -122,26 +124,26 @@ async def _ready(old: Cluster, at: TopicPartition, begin: Beginning, stamp: Stam
 
 
 async def _lane(
-    scene: Scene,
-    hand: LedgerHand,
+    context: FailbackContext,
+    ledger: OpenLedger,
     begin: Beginning,
-    parting: PartitionParting,
-    place: LanePlace | None,
+    divergence: PartitionParting,
+    location: LaneLocation | None,
     at: TopicPartition,
     old_end: int,
-) -> LaneBeginning:
-    present, old = scene.sides.target.topic(at.topic), hand.target.topic(at.topic)
+) -> LaneStart:
+    present, old = context.pair.target.topic(at.topic), ledger.target.topic(at.topic)
     before: tuple[Run, ...] = ()
     adopted = False
     if begin.keeps_map:
-        if place is None or parting.target_start is None or parting.target_end is None:
+        if location is None or divergence.target_start is None or divergence.target_end is None:
             raise MirrorError(f"{at}: the ledger has forgotten its lane since it was looked at")
-        bounds = parting.target_start, parting.target_end
-        settled = await settled_lane(scene.sides, place, bounds)
-        before = inverted(settled.runs, begin.position)
+        bounds = divergence.target_start, divergence.target_end
+        settled = await settled_lane(context.pair, location, bounds)
+        before = reversed_runs(settled.runs, begin.position)
         first = before[0].position if before else begin.position
-        adopted = has_unknown_before(place.record.starts, first)
-    return LaneBeginning(
+        adopted = has_unknown_before(location.record.starts, first)
+    return LaneStart(
         topic=at.topic,
         partition=at.partition,
         here=Run(
@@ -150,7 +152,7 @@ async def _lane(
             target_offset=old_end,
         ),
         before=before,
-        source_end_offset=parting.target_end or 0,
+        source_end_offset=divergence.target_end or 0,
         source_topic_id=None if present is None else present.id,
         target_topic_id=None if old is None else old.id,
         adopted=adopted,
@@ -158,14 +160,16 @@ async def _lane(
 
 
 async def _write(
-    scene: Scene, hand: LedgerHand, names: Sequence[str], lanes: Sequence[LaneBeginning]
+    context: FailbackContext, ledger: OpenLedger, names: Sequence[str], lanes: Sequence[LaneStart]
 ) -> None:
     """Other lanes keep their places; these forget what was known of them and begin."""
-    store, wanted = hand.store, frozenset(names)
-    others = await find_places(
-        scene.back_flow, hand.target, store, lambda topic: topic not in wanted
+    store, wanted = ledger.store, frozenset(names)
+    others = await locate_lanes(
+        context.back_flow, ledger.target, store, lambda topic: topic not in wanted
     )
-    await store.write(settled_head(place, place.record.head) for place in others if place.exact)
+    await store.write(
+        settled_head(location, location.record.head) for location in others if location.exact
+    )
     for lane in store.view.lanes:
         if lane.topic in wanted:
             keys = store.view.lane_keys(lane.topic, lane.partition)
@@ -173,16 +177,16 @@ async def _write(
     author, at_ms = new_author(), now_ms()
     for begun in lanes:
         await store.write(lane_entries(begun, author=author, at_ms=at_ms, detail=_DETAIL))
-    await store.write(await _new_producer(scene, hand))
+    await store.write(await _new_producer(context, ledger))
 
 
-async def _new_producer(scene: Scene, hand: LedgerHand) -> list[Entry | Tombstone]:
+async def _new_producer(context: FailbackContext, ledger: OpenLedger) -> list[Entry | Tombstone]:
     """The broker may know the old one's last sequence, which is not the lanes' position now."""
-    old = hand.store.view.flow
-    cluster = await asyncio.to_thread(ClusterAdmin(scene.sides.target_config).describe)
-    producer_id, epoch = await hand.target.new_producer_id()
+    old = ledger.store.view.flow
+    cluster = await asyncio.to_thread(ClusterAdmin(context.pair.target_config).describe)
+    producer_id, epoch = await ledger.target.new_producer_id()
     entry = FlowEntry(
-        flow=scene.back,
+        flow=context.back,
         producer_id=producer_id,
         producer_epoch=epoch,
         source_cluster_id=cluster.cluster_id or "",
@@ -191,21 +195,25 @@ async def _new_producer(scene: Scene, hand: LedgerHand) -> list[Entry | Tombston
     return [entry] if old is None else [Tombstone(key=FlowKey(producer_id=old.producer_id)), entry]
 
 
-async def _require_written(scene: Scene, hand: LedgerHand, lanes: Sequence[LaneBeginning]) -> None:
+async def _require_written(
+    context: FailbackContext, ledger: OpenLedger, lanes: Sequence[LaneStart]
+) -> None:
     """What a driver will find is what was meant."""
-    places = {
-        place.lane.source: place
-        for place in await find_places(scene.back_flow, hand.target, hand.store, every())
+    locations = {
+        location.lane.source: location
+        for location in await locate_lanes(
+            context.back_flow, ledger.target, ledger.store, all_topics()
+        )
     }
     for lane in lanes:
         at = TopicPartition(topic=lane.topic, partition=lane.partition)
-        place = places.get(at)
+        location = locations.get(at)
         found = None
-        if place is not None:
+        if location is not None:
             found = Run(
-                position=place.position,
-                source_offset=place.source_next_offset,
-                target_offset=place.target_next_offset,
+                position=location.position,
+                source_offset=location.source_next_offset,
+                target_offset=location.target_next_offset,
             )
         if found != lane.here:
-            raise InvariantError(f"{scene.back}/{at}: written as {lane.here}, read as {found}")
+            raise InvariantError(f"{context.back}/{at}: written as {lane.here}, read as {found}")

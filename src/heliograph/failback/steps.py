@@ -20,8 +20,14 @@ from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.topic_changes import TopicToCreate
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.errors import BrokerError, BrokerUnreachable, MirrorError, RecoveryRefused
-from heliograph.failback.context import FIND, Scene
-from heliograph.failback.divergence import DELETING, TopicParting, Treatment, in_partition, to_facts
+from heliograph.failback.context import FIND, FailbackContext
+from heliograph.failback.divergence import (
+    DELETING,
+    Resolution,
+    TopicDivergence,
+    in_partition,
+    to_facts,
+)
 from heliograph.failback.export import (
     ExportTo,
     Unmirrored,
@@ -33,14 +39,14 @@ from heliograph.failback.find import find_partings
 from heliograph.failback.groups import Translate, move_groups_back
 from heliograph.failback.lane import known
 from heliograph.failback.reverse_ledger import begin_lanes
-from heliograph.failover.quiesce import await_unled
+from heliograph.failover.quiesce import wait_no_leader
 from heliograph.failover.steps import counted
-from heliograph.ledger.fence import Fence, fence_of, lift, put_up
-from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.ledger.fence import Fence, fence_entry, fence_of, unfence_entry
+from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.ledger.translate import Translated, to_source, to_target
 from heliograph.model import OffsetRange, TopicName, TopicPartition
 from heliograph.procedure.hooks import hook_event, hooks_told, run_hooks
-from heliograph.procedure.steps import Course, Logbook, Outcome
+from heliograph.procedure.steps import Journal, Outcome, Procedure
 from heliograph.topics.filters import group_filter
 
 CHECK: Final = "check"
@@ -53,77 +59,77 @@ _RECREATE_S_MAX: Final = 60.0
 _LOOK_S: Final = 0.2
 
 
-async def check_step(scene: Scene, _: Course) -> Outcome:
+async def check_step(context: FailbackContext, _: Procedure) -> Outcome:
     """Both clusters answer, and nobody carries the way back until it is open."""
-    sides = scene.sides
-    for cluster in (sides.source_config, sides.target_config):
+    pair = context.pair
+    for cluster in (pair.source_config, pair.target_config):
         await asyncio.to_thread(ClusterAdmin(cluster).topic_names)
-    if scene.is_renaming:
+    if context.is_renaming:
         return Outcome(
-            told=f"both clusters answer; only {sides.flow.id} writes its topics on "
-            f"{sides.flow.id.target}, so their histories cannot part"
+            told=f"both clusters answer; only {pair.flow.id} writes its topics on "
+            f"{pair.flow.id.target}, so their histories cannot part"
         )
-    async with scene.back_ledger() as hand:
-        if fence_of(hand.store.view) is None:
-            why = f"a failback of {sides.flow.id} is under way; it opens this flow when it is done"
-            await hand.store.write_or_refuse([put_up(Fence(at_ms=now_ms(), why=why))])
-        stood = await await_unled(hand, scene.back, lambda text: scene.tell(CHECK, text))
-    return Outcome(told=f"both clusters answer; {scene.back} is held back ({stood})")
+    async with context.back_ledger() as ledger:
+        if fence_of(ledger.store.view) is None:
+            why = f"a failback of {pair.flow.id} is under way; it opens this flow when it is done"
+            await ledger.store.write_or_refuse([fence_entry(Fence(at_ms=now_ms(), why=why))])
+        stood = await wait_no_leader(ledger, context.back, lambda text: context.tell(CHECK, text))
+    return Outcome(told=f"both clusters answer; {context.back} is held back ({stood})")
 
 
-async def find_step(scene: Scene, course: Course) -> Outcome:
-    partings = scene.looked.partings or await find_partings(scene.sides)
+async def find_step(context: FailbackContext, procedure: Procedure) -> Outcome:
+    partings = context.looked.partings or await find_partings(context.pair)
     for each in partings:
-        await scene.logbook.mark(course, FIND, each.topic, to_facts(each))
-    sides = scene.sides
-    first_offset = await asyncio.to_thread(end_of_topic, sides.target_config, scene.order.topic)
-    async with scene.back_ledger() as hand:
+        await context.journal.mark(procedure, FIND, each.topic, to_facts(each))
+    pair = context.pair
+    first_offset = await asyncio.to_thread(end_of_topic, pair.target_config, context.order.topic)
+    async with context.back_ledger() as ledger:
         # As the producer that will write there, not as the consumer that reads: see permissions.
-        seeder = await hand.target.new_producer_id()
-    parted = [each for each in partings if each.is_parted]
+        seeder = await ledger.target.new_producer_id()
+    parted = [each for each in partings if each.has_diverged]
     unmirrored = sum(each.unmirrored_records for each in parted)
     told = f"{counted(len(partings), 'topic')}, none parted"
     if parted:
         told = (
             f"{len(parted)} of {counted(len(partings), 'topic')} parted: "
-            f"{counted(unmirrored, 'record')} on {sides.flow.id.source} never mirrored"
+            f"{counted(unmirrored, 'record')} on {pair.flow.id.source} never mirrored"
         )
     return Outcome(told=told, facts={"export_from": first_offset, "seeder": list(seeder)})
 
 
-async def export_step(scene: Scene, course: Course) -> Outcome:
+async def export_step(context: FailbackContext, procedure: Procedure) -> Outcome:
     """Everything that only the old primary has, before anything there is touched."""
-    partings = await scene.partings(course)
+    partings = await context.partings(procedure)
     wanted = list(_unmirrored(partings))
     if not wanted:
         return Outcome(told="there is nothing to save", facts={"records": 0})
-    sides, topic = scene.sides, scene.order.topic
+    pair, topic = context.pair, context.order.topic
     await asyncio.to_thread(
         ensure_topic,
-        sides.target_config,
+        pair.target_config,
         topic,
-        replication_factor=sides.flow.replication_factor,
+        replication_factor=pair.flow.replication_factor,
         message_bytes_max=max(int(each.configs.get("max.message.bytes", 0)) for each in partings),
     )
     to = ExportTo(
         topic=topic,
-        folder=scene.order.export_dir.absolute(),
-        course=course.id,
-        first_offset=int(course.facts(FIND).get("export_from", 0)),
+        folder=context.order.export_dir.absolute(),
+        procedure=procedure.id,
+        first_offset=int(procedure.facts(FIND).get("export_from", 0)),
     )
     exported = await asyncio.to_thread(
         export_records,
-        sides.source_config,
-        sides.target_config,
+        pair.source_config,
+        pair.target_config,
         wanted,
         to,
-        read_committed=sides.flow.read_committed,
-        tell=lambda text: scene.tell(EXPORT, text),
+        read_committed=pair.flow.read_committed,
+        tell=lambda text: context.tell(EXPORT, text),
     )
-    folder = to.folder / course.id
+    folder = to.folder / procedure.id
     return Outcome(
         told=f"{counted(exported.records, 'record')} saved in topic {topic} on "
-        f"{sides.flow.id.target} and in {counted(len(exported.files), 'file')} in {folder}",
+        f"{pair.flow.id.target} and in {counted(len(exported.files), 'file')} in {folder}",
         facts={
             "records": exported.records,
             "topic": topic,
@@ -133,7 +139,7 @@ async def export_step(scene: Scene, course: Course) -> Outcome:
     )
 
 
-def _unmirrored(partings: Iterable[TopicParting]) -> Iterable[Unmirrored]:
+def _unmirrored(partings: Iterable[TopicDivergence]) -> Iterable[Unmirrored]:
     for topic in partings:
         for each in topic.partitions:
             if each.unmirrored_records and each.source_end is not None:
@@ -148,31 +154,31 @@ def _unmirrored(partings: Iterable[TopicParting]) -> Iterable[Unmirrored]:
 # -- topics that are deleted and created again
 
 
-async def clear_step(scene: Scene, course: Course) -> Outcome:
-    partings = await scene.partings(course)
-    chosen = scene.treatments(partings)
+async def clear_step(context: FailbackContext, procedure: Procedure) -> Outcome:
+    partings = await context.partings(procedure)
+    chosen = context.treatments(partings)
     wanted = [each for each in partings if chosen[each.topic] in DELETING]
     if not wanted:
         return Outcome(told="nothing is deleted", facts={"topics": 0})
-    if not scene.order.may_delete:
+    if not context.order.may_delete:
         raise RecoveryRefused(
-            f"{counted(len(wanted), 'topic')} on {scene.order.flow.source} would be deleted; "
+            f"{counted(len(wanted), 'topic')} on {context.order.flow.source} would be deleted; "
             "say --yes"
         )
-    await _require_unmoved(scene, wanted)
-    admin = ClusterAdmin(scene.sides.config.target_of(scene.back))
+    await _require_unmoved(context, wanted)
+    admin = ClusterAdmin(context.pair.config.target_of(context.back))
     await asyncio.to_thread(_recreate, admin, wanted)
     records = sum(each.source_records for each in wanted)
     return Outcome(
         told=f"{counted(len(wanted), 'topic')} with {counted(records, 'offset')} deleted on "
-        f"{scene.order.flow.source} and created again, empty",
+        f"{context.order.flow.source} and created again, empty",
         facts={"topics": len(wanted), "offsets": records},
     )
 
 
-async def _require_unmoved(scene: Scene, topics: Sequence[TopicParting]) -> None:
+async def _require_unmoved(context: FailbackContext, topics: Sequence[TopicDivergence]) -> None:
     """Whoever still writes to the old primary would lose what is not saved."""
-    source = scene.sides.source
+    source = context.pair.source
     await source.refresh([each.topic for each in topics])
     for topic in topics:
         seen = source.topic(topic.topic)
@@ -192,7 +198,7 @@ async def _require_unmoved(scene: Scene, topics: Sequence[TopicParting]) -> None
                 )
 
 
-def _recreate(admin: ClusterAdmin, topics: Sequence[TopicParting]) -> None:
+def _recreate(admin: ClusterAdmin, topics: Sequence[TopicDivergence]) -> None:
     """Each that is still the old one is deleted; each that is not there is created."""
     ids = {each.topic: each.source_topic_id for each in topics}
     seen = admin.describe_topics(ids)
@@ -216,7 +222,7 @@ def _recreate(admin: ClusterAdmin, topics: Sequence[TopicParting]) -> None:
     _require(admin.await_partitions({e.topic: e.source_partition_count for e in topics}).values())
 
 
-def _creation(topic: TopicParting) -> TopicToCreate:
+def _creation(topic: TopicDivergence) -> TopicToCreate:
     return TopicToCreate(
         source=topic.topic,
         name=topic.topic,
@@ -235,39 +241,39 @@ def _require(outcomes: Iterable[AdminOutcome]) -> None:
 # -- the way back
 
 
-async def begin_step(scene: Scene, course: Course) -> Outcome:
-    partings = await scene.partings(course)
-    seeder = course.facts(FIND).get("seeder", ())
+async def begin_step(context: FailbackContext, procedure: Procedure) -> Outcome:
+    partings = await context.partings(procedure)
+    seeder = procedure.facts(FIND).get("seeder", ())
     if len(seeder) != 2:
         raise MirrorError("the step before recorded no producer; give this up with --abandon")
-    begun = await begin_lanes(scene, partings, (int(seeder[0]), int(seeder[1])))
+    begun = await begin_lanes(context, partings, (int(seeder[0]), int(seeder[1])))
     return Outcome(
-        told=f"{counted(begun.lanes, 'lane')} of {scene.back} written, to go on at the parting; "
+        told=f"{counted(begun.lanes, 'lane')} of {context.back} written, to go on at the parting; "
         f"{begun.identical} with the same offsets",
         facts={"lanes": begun.lanes, "identical": begun.identical},
     )
 
 
-async def groups_step(scene: Scene, course: Course) -> Outcome:
-    sides = scene.sides
+async def groups_step(context: FailbackContext, procedure: Procedure) -> Outcome:
+    pair = context.pair
     fresh: set[TopicName] = set()
-    if scene.is_renaming:
-        places = await find_places(sides.flow, sides.target, sides.hand.store, every())
-        translate = _to_original(places, await _starts(sides.source, places))
-        follows = group_filter(sides.flow).should_follow
+    if context.is_renaming:
+        locations = await locate_lanes(pair.flow, pair.target, pair.ledger.store, all_topics())
+        translate = _to_original(locations, await _starts(pair.source, locations))
+        follows = group_filter(pair.flow).should_follow
     else:
-        chosen = scene.treatments(await scene.partings(course))
+        chosen = context.treatments(await context.partings(procedure))
         fresh = {topic for topic, what in chosen.items() if what in DELETING}
-        whole = {topic for topic, what in chosen.items() if what is Treatment.WIPE}
-        async with scene.back_ledger() as hand:
-            found = await find_places(scene.back_flow, hand.target, hand.store, every())
-            places = [place for place in found if place.lane.source.topic not in whole]
-            translate = _to_old(places, await _starts(hand.target, places))
-        follows = group_filter(scene.back_flow).should_follow
+        whole = {topic for topic, what in chosen.items() if what is Resolution.WIPE}
+        async with context.back_ledger() as ledger:
+            found = await locate_lanes(context.back_flow, ledger.target, ledger.store, all_topics())
+            locations = [location for location in found if location.lane.source.topic not in whole]
+            translate = _to_old(locations, await _starts(ledger.target, locations))
+        follows = group_filter(context.back_flow).should_follow
     moved = await asyncio.to_thread(
         move_groups_back,
-        GroupAdmin(sides.target_config),
-        GroupAdmin(sides.config.target_of(scene.back)),
+        GroupAdmin(pair.target_config),
+        GroupAdmin(pair.config.target_of(context.back)),
         follows,
         translate,
         fresh=fresh,
@@ -287,49 +293,51 @@ async def groups_step(scene: Scene, course: Course) -> Outcome:
 Starts = Mapping[TopicPartition, int]
 
 
-async def _starts(old: Cluster, places: Iterable[LanePlace]) -> Starts:
+async def _starts(old: Cluster, locations: Iterable[LaneLocation]) -> Starts:
     """First offsets of the old primary's partitions; those that are not there are left out."""
     partitions = {
-        place.lane.source if place.lane.flow.source == old.alias else place.target
-        for place in places
+        location.lane.source if location.lane.flow.source == old.alias else location.target
+        for location in locations
     }
     await old.refresh({partition.topic for partition in partitions})
     found = await old.list_offsets(partitions, EARLIEST)
     return {at: start for at, start in found.items() if isinstance(start, int)}
 
 
-def _to_old(places: Iterable[LanePlace], starts: Starts) -> Translate:
+def _to_old(locations: Iterable[LaneLocation], starts: Starts) -> Translate:
     """By the ledger of the way back, whose source is the present primary."""
-    by_partition = {place.lane.source: place for place in places}
+    by_partition = {location.lane.source: location for location in locations}
 
     def translate(at: TopicPartition, offset: int) -> tuple[TopicPartition, Translated] | None:
-        place = by_partition.get(at)
-        if place is None or place.record.runs.contradicted_at is not None:
+        location = by_partition.get(at)
+        if location is None or location.record.runs.overlap_at is not None:
             return None
-        return _safe(place, place.target, starts, to_target(place.record.runs, place.end, offset))
+        return _safe(
+            location, location.target, starts, to_target(location.record.runs, location.end, offset)
+        )
 
     return translate
 
 
-def _to_original(places: Iterable[LanePlace], starts: Starts) -> Translate:
+def _to_original(locations: Iterable[LaneLocation], starts: Starts) -> Translate:
     """By the flow's own ledger: from the mirrored topic to the one it mirrors."""
-    by_partition = {place.target: place for place in places}
+    by_partition = {location.target: location for location in locations}
 
     def translate(at: TopicPartition, offset: int) -> tuple[TopicPartition, Translated] | None:
-        place = by_partition.get(at)
-        if place is None or place.record.runs.contradicted_at is not None:
+        location = by_partition.get(at)
+        if location is None or location.record.runs.overlap_at is not None:
             return None
-        found = to_source(place.record.runs, place.end, offset)
-        return _safe(place, place.lane.source, starts, found)
+        found = to_source(location.record.runs, location.end, offset)
+        return _safe(location, location.lane.source, starts, found)
 
     return translate
 
 
 def _safe(
-    place: LanePlace, old: TopicPartition, starts: Starts, found: Translated
+    location: LaneLocation, old: TopicPartition, starts: Starts, found: Translated
 ) -> tuple[TopicPartition, Translated] | None:
     """None where the nearest place known would skip records that are there."""
-    if old not in starts or (found.clamped == "before" and place.record.starts[0].adopted):
+    if old not in starts or (found.clamped == "before" and location.record.starts[0].adopted):
         return None
     if found.offset < starts[old]:
         # An offset before the log's start would send a consumer wherever auto.offset.reset says.
@@ -337,31 +345,31 @@ def _safe(
     return old, found
 
 
-async def open_step(scene: Scene, course: Course) -> Outcome:
+async def open_step(context: FailbackContext, procedure: Procedure) -> Outcome:
     """One of the two flows may run; the other stays fenced until somebody fails over again."""
-    flow, store = scene.sides.flow, scene.sides.hand.store
-    if scene.is_renaming:
+    flow, store = context.pair.flow, context.pair.ledger.store
+    if context.is_renaming:
         primary, opened = flow.id.source, flow.id
-        await store.write_or_refuse([lift()])
+        await store.write_or_refuse([unfence_entry()])
     else:
-        primary, opened = flow.id.target, scene.back
+        primary, opened = flow.id.target, context.back
         why = (
-            f"{scene.back} carries its topics since the failback of {_utc(now_ms())}; "
-            f"`heliograph failover --flow '{scene.back}' --planned` and then `heliograph failback "
-            f"--flow '{scene.back}'` turn that round"
+            f"{context.back} carries its topics since the failback of {_utc(now_ms())}; "
+            f"`heliograph failover --flow '{context.back}' --planned` and then `heliograph failback "
+            f"--flow '{context.back}'` turn that round"
         )
-        await store.write_or_refuse([put_up(Fence(at_ms=now_ms(), why=why))])
-        async with scene.back_ledger() as hand:
+        await store.write_or_refuse([fence_entry(Fence(at_ms=now_ms(), why=why))])
+        async with context.back_ledger() as ledger:
             # It begins anew: what an earlier failover of it recorded is over.
-            await Logbook(hand.store, "failover").forget()
-            await Logbook(hand.store, "failback").forget()
-            await hand.store.write_or_refuse([lift()])
+            await Journal(ledger.store, "failover").forget()
+            await Journal(ledger.store, "failback").forget()
+            await ledger.store.write_or_refuse([unfence_entry()])
     event = hook_event(
-        scene.sides.config,
+        context.pair.config,
         flow.id,
         "after failback",
         primary=primary,
-        detail={"course": course.id, "opened": str(opened)},
+        detail={"course": procedure.id, "opened": str(opened)},
     )
     hooks = await asyncio.to_thread(run_hooks, flow.recovery, event)
     failed = [hook for hook in hooks if hook.is_in_the_way]

@@ -17,7 +17,7 @@ from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import now_ms
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import RecoveryRefused
-from heliograph.failover.context import Findings, Scene
+from heliograph.failover.context import FailoverContext, Findings
 from heliograph.failover.planned import (
     DRAIN,
     STOP_PRODUCERS,
@@ -26,8 +26,8 @@ from heliograph.failover.planned import (
     stop_producers_step,
     verify_step,
 )
-from heliograph.failover.shortfall import LaneLoss, find_losses
-from heliograph.failover.source_ends import SourceSeen, look_at_source, of_clients
+from heliograph.failover.shortfall import UnmirroredTail, find_losses
+from heliograph.failover.source_ends import SourceEnds, look_at_source, without_heartbeats
 from heliograph.failover.steps import (
     CHECK,
     FENCE,
@@ -42,12 +42,12 @@ from heliograph.failover.steps import (
     some_of,
     switch_step,
 )
-from heliograph.groups.placement import GroupMove, Unplaced
+from heliograph.groups.placement import GroupMove, NoOffset
 from heliograph.ledger.access import read_ledger
-from heliograph.ledger.fence import Fence, fence_of, lift
-from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.ledger.fence import Fence, fence_of, unfence_entry
+from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import FlowId
-from heliograph.procedure.steps import Course, Logbook, Say, Step, follow, taken_up
+from heliograph.procedure.steps import Journal, Procedure, Say, Step, resume_or_begin, run_steps
 
 Mode = Literal["planned", "unplanned"]
 _LOOK_S_MAX: Final = 1.5
@@ -72,17 +72,17 @@ class Preview:
     order: FailoverOrder
     steps: tuple[str, ...]
     """Names, in order; those of an unfinished failover that are done are left out."""
-    unfinished: Course | None
+    unfinished: Procedure | None
     """An earlier one that would be taken up."""
-    finished: Course | None
+    finished: Procedure | None
     """An earlier one that is over; there is nothing left to do."""
     fence: Fence | None
     source_problem: str
     """Why the source does not answer; empty where it does."""
     moves: tuple[GroupMove, ...]
-    unplaced: tuple[Unplaced, ...]
+    unplaced: tuple[NoOffset, ...]
     active: tuple[str, ...]
-    losses: tuple[LaneLoss, ...]
+    losses: tuple[UnmirroredTail, ...]
     driver: str
     """Who carries the flow; empty where nobody does."""
 
@@ -101,17 +101,17 @@ class Preview:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverReport:
     order: FailoverOrder
-    course: Course
+    procedure: Procedure
     was_over: bool
     """Whether it had been finished before, so that nothing was done now."""
-    losses: tuple[LaneLoss, ...]
+    losses: tuple[UnmirroredTail, ...]
     moved: tuple[str, ...]
     """Groups that go on at the target, of this and of earlier tries."""
     skipped: tuple[str, ...]
     """Groups left alone because they had members on the target."""
     moves: tuple[GroupMove, ...]
     """What this try committed."""
-    unplaced: tuple[Unplaced, ...]
+    unplaced: tuple[NoOffset, ...]
 
     @property
     def lost_records_min(self) -> int:
@@ -125,13 +125,13 @@ class FailoverReport:
     @property
     def seconds(self) -> float:
         """From the first step's beginning to the last one's end."""
-        ended_ms = self.course.ended_ms or now_ms()
-        return (ended_ms - self.course.began_ms) / 1000
+        ended_ms = self.procedure.ended_ms or now_ms()
+        return (ended_ms - self.procedure.began_ms) / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
-    course: Course
+    procedure: Procedure
     moved: tuple[str, ...]
     """Groups whose offsets on the target were set already; they stay as they are."""
     fence_lifted: bool
@@ -139,29 +139,29 @@ class Abandoned:
 
 async def preview(config: MirrorConfig, order: FailoverOrder) -> Preview:
     """Look at everything a failover looks at; raises `MirrorError` where it could not be done."""
-    async with _scene(config, order, lambda _: None) as scene:
-        course = await scene.logbook.read()
-        unfinished = course if course is not None and not course.is_over else None
-        fence = fence_of(scene.hand.store.view)
+    async with _context(config, order, lambda _: None) as context:
+        procedure = await context.journal.read()
+        unfinished = procedure if procedure is not None and not procedure.is_over else None
+        fence = fence_of(context.ledger.store.view)
         if unfinished is not None:
             _require_same(unfinished, order)
-        known, placing = await learn_groups(scene)
-        places = of_clients(scene.flow, known.places.values())
-        seen = await _source_seen(scene, places)
-        holder = scene.hand.store.view.holder
+        known, placing = await learn_groups(context)
+        locations = without_heartbeats(context.flow, known.locations.values())
+        seen = await _source_seen(context, locations)
+        holder = context.ledger.store.view.holder
         done = {step.name for step in unfinished.done} if unfinished is not None else set()
         is_led = holder is not None and holder.until_ms >= now_ms()
         return Preview(
             order=order,
-            steps=tuple(step.name for step in _steps(scene) if step.name not in done),
+            steps=tuple(step.name for step in _steps(context) if step.name not in done),
             unfinished=unfinished,
-            finished=course if course is not None and course.is_over and fence else None,
+            finished=procedure if procedure is not None and procedure.is_over and fence else None,
             fence=fence,
             source_problem=seen.problem,
             moves=placing.moves,
             unplaced=placing.unplaced,
-            active=await active_on_target(scene, placing.moves),
-            losses=find_losses(places, seen),
+            active=await active_on_target(context, placing.moves),
+            losses=find_losses(locations, seen),
             driver=f"{holder.host} pid {holder.pid}" if holder is not None and is_led else "",
         )
 
@@ -169,59 +169,63 @@ async def preview(config: MirrorConfig, order: FailoverOrder) -> Preview:
 async def fail_over(config: MirrorConfig, order: FailoverOrder, say: Say) -> FailoverReport:
     """Do it, or what is left of it. Raises `MirrorError` where a step cannot be done; what was
     done by then is recorded, and the next call goes on there."""
-    async with _scene(config, order, say) as scene:
-        course = await scene.logbook.read()
-        is_fenced = fence_of(scene.hand.store.view) is not None
-        if course is not None and course.is_over and is_fenced:
+    async with _context(config, order, say) as context:
+        procedure = await context.journal.read()
+        is_fenced = fence_of(context.ledger.store.view) is not None
+        if procedure is not None and procedure.is_over and is_fenced:
             # Its fence is up: clients are on the target, and groups may have gone on there.
-            return await _reported(scene, course, was_over=True)
-        if is_fenced and course is None:
+            return await _reported(context, procedure, was_over=True)
+        if is_fenced and procedure is None:
             raise RecoveryRefused(
                 f"{order.flow} has a fence that no failover put up; `heliograph failback` lifts it"
             )
-        course = await taken_up(scene.logbook, order.choices)
-        if course.facts(FENCE) and not is_fenced:
+        procedure = await resume_or_begin(context.journal, order.choices)
+        if procedure.facts(FENCE) and not is_fenced:
             raise RecoveryRefused(
                 f"the fence of an unfinished failover of {order.flow} was lifted since: give that "
                 "failover up with --abandon, then begin another"
             )
-        course = await follow(scene.logbook, course, _steps(scene), say)
-        return await _reported(scene, course, was_over=False)
+        procedure = await run_steps(context.journal, procedure, _steps(context), say)
+        return await _reported(context, procedure, was_over=False)
 
 
 async def abandon(config: MirrorConfig, flow: FlowId) -> Abandoned:
     """Give an unfinished failover up: the flow may run again. Groups are not moved back."""
-    async with _scene(config, FailoverOrder(flow=flow, mode="unplanned"), lambda _: None) as scene:
-        course = await scene.logbook.read()
-        if course is None or course.is_over:
-            done = "" if course is None else "; one that is finished is undone by `failback`"
+    async with _context(
+        config, FailoverOrder(flow=flow, mode="unplanned"), lambda _: None
+    ) as context:
+        procedure = await context.journal.read()
+        if procedure is None or procedure.is_over:
+            done = "" if procedure is None else "; one that is finished is undone by `failback`"
             raise RecoveryRefused(f"{flow} has no unfinished failover to give up{done}")
-        moved = await moved_groups(scene, course)
-        is_fenced = fence_of(scene.hand.store.view) is not None
+        moved = await moved_groups(context, procedure)
+        is_fenced = fence_of(context.ledger.store.view) is not None
         # The fence last: a crash in between leaves a flow that stands still, and a sentence why.
-        await scene.logbook.forget()
+        await context.journal.forget()
         if is_fenced:
-            await scene.hand.store.write_or_refuse([lift()])
-        return Abandoned(course=course, moved=tuple(sorted(moved)), fence_lifted=is_fenced)
+            await context.ledger.store.write_or_refuse([unfence_entry()])
+        return Abandoned(procedure=procedure, moved=tuple(sorted(moved)), fence_lifted=is_fenced)
 
 
 @asynccontextmanager
-async def _scene(config: MirrorConfig, order: FailoverOrder, say: Say) -> AsyncIterator[Scene]:
-    async with read_ledger(config, order.flow) as hand:
-        yield Scene(
+async def _context(
+    config: MirrorConfig, order: FailoverOrder, say: Say
+) -> AsyncIterator[FailoverContext]:
+    async with read_ledger(config, order.flow) as ledger:
+        yield FailoverContext(
             config=config,
             flow=config.flow(order.flow),
             is_planned=order.mode == "planned",
             skip_active=order.skip_active,
-            hand=hand,
-            logbook=Logbook(hand.store, "failover"),
+            ledger=ledger,
+            journal=Journal(ledger.store, "failover"),
             groups=GroupAdmin(config.target_of(order.flow)),
             say=say,
             findings=Findings(),
         )
 
 
-def _steps(scene: Scene) -> Sequence[Step]:
+def _steps(context: FailoverContext) -> Sequence[Step]:
     steps = {
         CHECK: check_step,
         STOP_PRODUCERS: stop_producers_step,
@@ -233,45 +237,49 @@ def _steps(scene: Scene) -> Sequence[Step]:
     }
     only_planned = (STOP_PRODUCERS, DRAIN, VERIFY)
     return [
-        Step(name=name, run=partial(run, scene))
+        Step(name=name, run=partial(run, context))
         for name, run in steps.items()
-        if scene.is_planned or name not in only_planned
+        if context.is_planned or name not in only_planned
     ]
 
 
-def _require_same(course: Course, order: FailoverOrder) -> None:
-    if dict(course.choices) != order.choices:
+def _require_same(procedure: Procedure, order: FailoverOrder) -> None:
+    if dict(procedure.choices) != order.choices:
         raise RecoveryRefused(
-            f"an unfinished {course.choices.get('mode', '')} failover of {order.flow} is there: "
+            f"an unfinished {procedure.choices.get('mode', '')} failover of {order.flow} is there: "
             "take it up with the same choices, or give it up with --abandon"
         )
 
 
-async def _reported(scene: Scene, course: Course, *, was_over: bool) -> FailoverReport:
+async def _reported(
+    context: FailoverContext, procedure: Procedure, *, was_over: bool
+) -> FailoverReport:
     """The flow stands still, so what it left behind can be counted at any later time too."""
-    found = await find_places(scene.flow, scene.hand.target, scene.hand.store, every())
-    places = of_clients(scene.flow, found)
-    seen = await _source_seen(scene, places)
-    facts: Mapping[str, object] = course.facts(GROUPS)
+    found = await locate_lanes(
+        context.flow, context.ledger.target, context.ledger.store, all_topics()
+    )
+    locations = without_heartbeats(context.flow, found)
+    seen = await _source_seen(context, locations)
+    facts: Mapping[str, object] = procedure.facts(GROUPS)
     skipped = facts.get("skipped", ())
     return FailoverReport(
-        order=FailoverOrder(flow=scene.flow.id, mode=_mode(course)),
-        course=course,
+        order=FailoverOrder(flow=context.flow.id, mode=_mode(procedure)),
+        procedure=procedure,
         was_over=was_over,
-        losses=find_losses(places, seen),
-        moved=tuple(sorted(await moved_groups(scene, course))),
+        losses=find_losses(locations, seen),
+        moved=tuple(sorted(await moved_groups(context, procedure))),
         skipped=tuple(str(group) for group in skipped) if isinstance(skipped, list) else (),
-        moves=tuple(scene.findings.moves),
-        unplaced=tuple(scene.findings.unplaced),
+        moves=tuple(context.findings.moves),
+        unplaced=tuple(context.findings.unplaced),
     )
 
 
-async def _source_seen(scene: Scene, places: Sequence[LanePlace]) -> SourceSeen:
+async def _source_seen(context: FailoverContext, locations: Sequence[LaneLocation]) -> SourceEnds:
     """A source that did not answer a moment ago is not waited for again."""
-    if scene.findings.source_problem:
-        return SourceSeen(at_ms=now_ms(), problem=scene.findings.source_problem)
-    return await look_at_source(scene.config, scene.flow, places, wait_s=_LOOK_S_MAX)
+    if context.findings.source_problem:
+        return SourceEnds(at_ms=now_ms(), problem=context.findings.source_problem)
+    return await look_at_source(context.config, context.flow, locations, wait_s=_LOOK_S_MAX)
 
 
-def _mode(course: Course) -> Mode:
-    return "planned" if course.choices.get("mode") == "planned" else "unplanned"
+def _mode(procedure: Procedure) -> Mode:
+    return "planned" if procedure.choices.get("mode") == "planned" else "unplanned"

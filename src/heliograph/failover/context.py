@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from heliograph.broker.groups import GroupAdmin
 from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.groups.placement import GroupMove, Unplaced
-from heliograph.ledger.access import LedgerHand
-from heliograph.procedure.steps import Logbook, Say, StepEvent
+from heliograph.groups.placement import GroupMove, NoOffset
+from heliograph.ledger.access import OpenLedger
+from heliograph.procedure.steps import Journal, Say, StepEvent
 
 
 @dataclass(slots=True)
@@ -18,17 +18,17 @@ class Findings:
     source_problem: str = ""
     """Why the source did not answer when it was last asked."""
     moves: list[GroupMove] = field(default_factory=list)
-    unplaced: list[Unplaced] = field(default_factory=list)
+    unplaced: list[NoOffset] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class FailoverContext:
     config: MirrorConfig
     flow: FlowConfig
     is_planned: bool
     skip_active: bool
-    hand: LedgerHand
-    logbook: Logbook
+    ledger: OpenLedger
+    journal: Journal
     groups: GroupAdmin
     """Of the target."""
     say: Say

@@ -19,18 +19,18 @@ from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.errors import RecoveryRefused
-from heliograph.failover.context import Scene
+from heliograph.failover.context import FailoverContext
 from heliograph.failover.source_ends import (
     high_watermarks,
     look_at_source,
-    of_clients,
     source_cluster,
+    without_heartbeats,
 )
 from heliograph.failover.steps import counted, hooks_of, some_of
-from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import TopicName, TopicPartition
 from heliograph.procedure.hooks import hooks_told
-from heliograph.procedure.steps import Course, Outcome
+from heliograph.procedure.steps import Outcome, Procedure
 from heliograph.topics.naming import is_heartbeats, naming_policy
 from heliograph.topics.selection import select_topics
 
@@ -51,37 +51,37 @@ _SOURCE_S_MAX: Final = 10.0
 _UNITS_AT_ONCE: Final = 8
 
 
-async def stop_producers_step(scene: Scene, course: Course) -> Outcome:
+async def stop_producers_step(context: FailoverContext, procedure: Procedure) -> Outcome:
     """The operator's hook stops producers, or the operator has; either way the ends must rest."""
-    hook = await _before_hook(scene, course)
-    partitions = await _partitions(scene)
-    async with source_cluster(scene.config, scene.flow) as source:
+    hook = await _before_hook(context, procedure)
+    partitions = await _partitions(context)
+    async with source_cluster(context.config, context.flow) as source:
         watch = _EndsWatch(await _ends(source, partitions))
         deadline_s = monotonic_s() + STOP_S_MAX
         while not watch.is_still:
             if monotonic_s() > deadline_s:
-                raise RecoveryRefused(watch.sentence(scene.flow.id.source))
+                raise RecoveryRefused(watch.sentence(context.flow.id.source))
             await asyncio.sleep(_LOOK_S)
             watch.see(await _ends(source, partitions))
-    told = f"{counted(len(partitions), 'partition')} of {scene.flow.id.source} stand still"
+    told = f"{counted(len(partitions), 'partition')} of {context.flow.id.source} stand still"
     return Outcome(told=f"{hook}; {told}" if hook else told, facts={"partitions": len(partitions)})
 
 
-async def drain_step(scene: Scene, course: Course) -> Outcome:
+async def drain_step(context: FailoverContext, procedure: Procedure) -> Outcome:
     """Until nothing waits on the source that the flow would mirror."""
     least, since_s = None, monotonic_s()
     while True:
-        waiting = await _waiting(scene)
+        waiting = await _waiting(context)
         if waiting.records == 0:
             return Outcome(told=f"{counted(waiting.lanes, 'lane')} with lag 0")
         if least is None or waiting.records < least:
             least, since_s = waiting.records, monotonic_s()
-            scene.tell(DRAIN, f"{waiting.records:,} records wait")
-        holder = scene.hand.store.view.holder
+            context.tell(DRAIN, f"{waiting.records:,} records wait")
+        holder = context.ledger.store.view.holder
         if holder is None or holder.until_ms < now_ms():
             raise RecoveryRefused(
                 f"{waiting.records:,} records wait in {some_of(waiting.topics)} and no driver "
-                f"carries {scene.flow.id}: start `heliograph run`, then do this again"
+                f"carries {context.flow.id}: start `heliograph run`, then do this again"
             )
         if monotonic_s() - since_s > STUCK_S_MAX:
             raise RecoveryRefused(
@@ -91,18 +91,22 @@ async def drain_step(scene: Scene, course: Course) -> Outcome:
         await asyncio.sleep(_LOOK_S)
 
 
-async def verify_step(scene: Scene, course: Course) -> Outcome:
+async def verify_step(context: FailoverContext, procedure: Procedure) -> Outcome:
     """The last records of every lane are equal on both sides, by content."""
-    places = await find_places(scene.flow, scene.hand.target, scene.hand.store, every())
+    locations = await locate_lanes(
+        context.flow, context.ledger.target, context.ledger.store, all_topics()
+    )
     units = tail_units(
-        of_clients(scene.flow, places), TAIL_RECORDS, read_committed=scene.flow.read_committed
+        without_heartbeats(context.flow, locations),
+        TAIL_RECORDS,
+        read_committed=context.flow.read_committed,
     )
     turns = asyncio.Semaphore(_UNITS_AT_ONCE)
-    async with source_cluster(scene.config, scene.flow) as source:
+    async with source_cluster(context.config, context.flow) as source:
 
         async def compared(unit: AuditUnit) -> UnitResult:
             async with turns:
-                return await compare_unit(source, scene.hand.target, unit)
+                return await compare_unit(source, context.ledger.target, unit)
 
         results = await asyncio.gather(*map(compared, units))
     wrong = [
@@ -124,21 +128,21 @@ async def verify_step(scene: Scene, course: Course) -> Outcome:
     )
 
 
-async def _before_hook(scene: Scene, course: Course) -> str:
-    outcomes = await hooks_of(scene, course, "before failover")
+async def _before_hook(context: FailoverContext, procedure: Procedure) -> str:
+    outcomes = await hooks_of(context, procedure, "before failover")
     if any(hook.is_in_the_way for hook in outcomes):
         raise RecoveryRefused(f"{hooks_told(outcomes)}; nothing was changed")
     return hooks_told(outcomes)
 
 
-async def _partitions(scene: Scene) -> frozenset[TopicPartition]:
+async def _partitions(context: FailoverContext) -> frozenset[TopicPartition]:
     """Every partition of the source that the flow mirrors or is about to, but heartbeats."""
-    admin = ClusterAdmin(scene.config.source_of(scene.flow.id), timeout_s=_SOURCE_S_MAX)
+    admin = ClusterAdmin(context.config.source_of(context.flow.id), timeout_s=_SOURCE_S_MAX)
     view = await asyncio.to_thread(admin.describe)
-    policy = naming_policy(scene.flow)
+    policy = naming_policy(context.flow)
     return frozenset(
         TopicPartition(topic=topic, partition=partition.partition)
-        for topic, _ in select_topics(scene.flow, view.topics).mirrored
+        for topic, _ in select_topics(context.flow, view.topics).mirrored
         if not is_heartbeats(policy, topic)
         for partition in view.topics[topic].partitions
     )
@@ -198,30 +202,34 @@ class _Waiting:
     lanes: int
 
 
-async def _waiting(scene: Scene) -> _Waiting:
-    flow = scene.flow
-    places = of_clients(flow, await find_places(flow, scene.hand.target, scene.hand.store, every()))
-    seen = await look_at_source(scene.config, flow, places, wait_s=_SOURCE_S_MAX)
+async def _waiting(context: FailoverContext) -> _Waiting:
+    flow = context.flow
+    locations = without_heartbeats(
+        flow, await locate_lanes(flow, context.ledger.target, context.ledger.store, all_topics())
+    )
+    seen = await look_at_source(context.config, flow, locations, wait_s=_SOURCE_S_MAX)
     if seen.problem:
         raise RecoveryRefused(
             f"{seen.problem}; a source that is gone for good needs --abandon, then a failover "
             "without --planned"
         )
-    lag: dict[TopicPartition, int] = await _unborn(scene, places)
-    for place in places:
-        at = place.lane.source
+    lag: dict[TopicPartition, int] = await _unborn(context, locations)
+    for location in locations:
+        at = location.lane.source
         first = seen.waiting.get(at)
         lag[at] = 0 if first is None else max(0, seen.ends[at] - first.offset)
     topics = sorted(_topics(at for at, records in lag.items() if records))
-    return _Waiting(records=sum(lag.values()), topics=tuple(topics), lanes=len(places))
+    return _Waiting(records=sum(lag.values()), topics=tuple(topics), lanes=len(locations))
 
 
-async def _unborn(scene: Scene, places: Iterable[LanePlace]) -> dict[TopicPartition, int]:
+async def _unborn(
+    context: FailoverContext, locations: Iterable[LaneLocation]
+) -> dict[TopicPartition, int]:
     """Records in partitions that the flow mirrors and that have no lane yet."""
-    missing = await _partitions(scene) - {place.lane.source for place in places}
+    missing = await _partitions(context) - {location.lane.source for location in locations}
     if not missing:
         return {}
-    async with source_cluster(scene.config, scene.flow) as source:
+    async with source_cluster(context.config, context.flow) as source:
         ends = await high_watermarks(source, missing)
         starts = await source.list_offsets(missing, EARLIEST)
     return {

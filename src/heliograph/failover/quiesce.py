@@ -16,11 +16,11 @@ from typing import Final
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import RecoveryRefused
-from heliograph.ledger.access import LedgerHand
+from heliograph.ledger.access import OpenLedger
 from heliograph.ledger.entries import LeaseEntry
-from heliograph.ledger.fence import Fence, fence_of, put_up
+from heliograph.ledger.fence import Fence, fence_entry, fence_of
 from heliograph.ledger.lease import is_gone
-from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import FlowId, TopicPartition
 
 LET_GO_S_MAX: Final = 60.0
@@ -32,10 +32,10 @@ _STILL_S: Final = 0.3
 Tell = Callable[[str], None]
 
 
-async def put_up_fence(hand: LedgerHand, flow: FlowId, mode: str) -> Fence:
+async def raise_fence(ledger: OpenLedger, flow: FlowId, mode: str) -> Fence:
     """The flow's fence; one that is there already stays as it is."""
-    await hand.store.catch_up()
-    fence = fence_of(hand.store.view)
+    await ledger.store.catch_up()
+    fence = fence_of(ledger.store.view)
     if fence is None:
         at_ms = now_ms()
         at = datetime.fromtimestamp(at_ms / 1000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -44,17 +44,17 @@ async def put_up_fence(hand: LedgerHand, flow: FlowId, mode: str) -> Fence:
             why=f"failed over to {flow.target} at {at} ({mode}); `heliograph failback` brings it "
             "back",
         )
-        await hand.store.write_or_refuse([put_up(fence)])
+        await ledger.store.write_or_refuse([fence_entry(fence)])
     return fence
 
 
-async def await_unled(hand: LedgerHand, flow: FlowId, tell: Tell) -> str:
+async def wait_no_leader(ledger: OpenLedger, flow: FlowId, tell: Tell) -> str:
     """Until no driver leads the flow; what became of the one that did, as a sentence."""
     watch, told, began_s = _HolderWatch(), "", monotonic_s()
     last: LeaseEntry | None = None
     while True:
-        await hand.store.catch_up()
-        holder = hand.store.view.holder
+        await ledger.store.catch_up()
+        holder = ledger.store.view.holder
         if holder is None:
             return "no driver led it" if last is None else f"{_name(last)} let go"
         if is_gone(holder, socket.gethostname()):
@@ -75,18 +75,18 @@ async def await_unled(hand: LedgerHand, flow: FlowId, tell: Tell) -> str:
         await asyncio.sleep(_LOOK_S)
 
 
-async def await_still(
-    hand: LedgerHand, flow: FlowConfig, tell: Tell
-) -> Mapping[TopicPartition, LanePlace]:
+async def wait_idle(
+    ledger: OpenLedger, flow: FlowConfig, tell: Tell
+) -> Mapping[TopicPartition, LaneLocation]:
     """Until two looks at the lanes are the same; where they are, by source partition."""
     began_s, is_told = monotonic_s(), False
-    before = await find_places(flow, hand.target, hand.store, every())
+    before = await locate_lanes(flow, ledger.target, ledger.store, all_topics())
     while True:
         await asyncio.sleep(_STILL_S)
-        now = await find_places(flow, hand.target, hand.store, every())
+        now = await locate_lanes(flow, ledger.target, ledger.store, all_topics())
         moving = _moving(before, now)
         if not moving:
-            return {place.lane.source: place for place in now}
+            return {location.lane.source: location for location in now}
         if monotonic_s() - began_s > STILL_S_MAX:
             some = ", ".join(str(lane) for lane in moving[:3])
             raise RecoveryRefused(
@@ -118,9 +118,9 @@ class _HolderWatch:
         return self._seen[1] + holder.lease_ms / 1000 - monotonic_s()
 
 
-def _moving(before: Sequence[LanePlace], now: Sequence[LanePlace]) -> list[TopicPartition]:
-    was = {place.lane: place.position for place in before}
-    return [place.lane.source for place in now if was.get(place.lane) != place.position]
+def _moving(before: Sequence[LaneLocation], now: Sequence[LaneLocation]) -> list[TopicPartition]:
+    was = {location.lane: location.position for location in before}
+    return [location.lane.source for location in now if was.get(location.lane) != location.position]
 
 
 def _name(holder: LeaseEntry) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heliograph.failover.source_ends import SourceSeen
-from heliograph.ledger.locations import LanePlace
+from heliograph.failover.source_ends import SourceEnds
+from heliograph.ledger.locations import LaneLocation
 from heliograph.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneLoss:
+class UnmirroredTail:
     """Source offsets from `first_missing_offset` on are not on the target."""
 
     source: TopicPartition
@@ -39,33 +39,33 @@ class LaneLoss:
         return max(0, self.known_end_offset - self.first_missing_offset)
 
 
-def find_losses(places: Iterable[LanePlace], seen: SourceSeen) -> tuple[LaneLoss, ...]:
+def find_losses(locations: Iterable[LaneLocation], seen: SourceEnds) -> tuple[UnmirroredTail, ...]:
     """One for each lane, in order."""
-    return tuple(_loss(place, seen) for place in places)
+    return tuple(_loss(location, seen) for location in locations)
 
 
-def _loss(place: LanePlace, seen: SourceSeen) -> LaneLoss:
-    source, head = place.lane.source, place.record.head
+def _loss(location: LaneLocation, seen: SourceEnds) -> UnmirroredTail:
+    source, head = location.lane.source, location.record.head
     end = seen.ends.get(source)
     if end is None:
-        noted = head.source_end_offset if head is not None else place.source_next_offset
-        return LaneLoss(
+        noted = head.source_end_offset if head is not None else location.source_next_offset
+        return UnmirroredTail(
             source=source,
-            target=place.target,
-            first_missing_offset=place.source_next_offset,
-            is_exact=place.exact,
-            known_end_offset=max(place.source_next_offset, noted),
+            target=location.target,
+            first_missing_offset=location.source_next_offset,
+            is_exact=location.exact,
+            known_end_offset=max(location.source_next_offset, noted),
             known_at_ms=None if head is None else head.at_ms,
             source_told=False,
         )
     waiting = seen.waiting.get(source)
     # Markers and aborted records that nobody would have mirrored are no loss.
-    missing = place.source_next_offset if waiting is None else waiting.offset
-    return LaneLoss(
+    missing = location.source_next_offset if waiting is None else waiting.offset
+    return UnmirroredTail(
         source=source,
-        target=place.target,
+        target=location.target,
         first_missing_offset=missing,
-        is_exact=place.exact,
+        is_exact=location.exact,
         known_end_offset=max(missing, end),
         known_at_ms=seen.at_ms,
         source_told=True,

@@ -13,8 +13,8 @@ from heliograph.clock import now_ms
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable
-from heliograph.inspect.lag import FirstWaiting, first_waiting
-from heliograph.ledger.locations import LanePlace
+from heliograph.inspect.lag import PendingRecord, first_pending_record
+from heliograph.ledger.locations import LaneLocation
 from heliograph.model import TopicPartition
 from heliograph.topics.naming import is_heartbeats, naming_policy
 
@@ -22,29 +22,29 @@ _LOOKS_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSeen:
+class SourceEnds:
     at_ms: int
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     """First offset that the flow may not read; partitions the source does not tell are missing."""
-    waiting: Mapping[TopicPartition, FirstWaiting] = field(default_factory=dict)
+    waiting: Mapping[TopicPartition, PendingRecord] = field(default_factory=dict)
     """The first record behind a lane's place, where the log goes further than that."""
     problem: str = ""
     """Why the source does not answer; then nothing else is known."""
 
 
 async def look_at_source(
-    config: MirrorConfig, flow: FlowConfig, places: Collection[LanePlace], *, wait_s: float
-) -> SourceSeen:
+    config: MirrorConfig, flow: FlowConfig, locations: Collection[LaneLocation], *, wait_s: float
+) -> SourceEnds:
     """Ends, and what waits there for each lane; bounded by `wait_s`, and never raises for it."""
     async with source_cluster(config, flow) as source:
         try:
             async with asyncio.timeout(wait_s):
-                return await _look(source, flow, places)
+                return await _look(source, flow, locations)
         except TimeoutError:
             problem = f"cluster {source.alias}: no answer in {wait_s:g} s"
         except BrokerError as exc:
             problem = str(exc)
-        return SourceSeen(at_ms=now_ms(), problem=problem)
+        return SourceEnds(at_ms=now_ms(), problem=problem)
 
 
 @asynccontextmanager
@@ -63,10 +63,12 @@ async def source_cluster(config: MirrorConfig, flow: FlowConfig) -> AsyncIterato
         source.close()
 
 
-def of_clients(flow: FlowConfig, places: Iterable[LanePlace]) -> list[LanePlace]:
+def without_heartbeats(flow: FlowConfig, locations: Iterable[LaneLocation]) -> list[LaneLocation]:
     """Without heartbeats: this mirror writes those itself, so they never come to rest."""
     policy = naming_policy(flow)
-    return [place for place in places if not is_heartbeats(policy, place.lane.source.topic)]
+    return [
+        location for location in locations if not is_heartbeats(policy, location.lane.source.topic)
+    ]
 
 
 async def high_watermarks(
@@ -81,26 +83,28 @@ async def high_watermarks(
     return {at: end for at, end in found.items() if isinstance(end, int)}
 
 
-async def _look(source: Cluster, flow: FlowConfig, places: Collection[LanePlace]) -> SourceSeen:
-    partitions = [place.lane.source for place in places]
+async def _look(
+    source: Cluster, flow: FlowConfig, locations: Collection[LaneLocation]
+) -> SourceEnds:
+    partitions = [location.lane.source for location in locations]
     await source.refresh({partition.topic for partition in partitions})
     answers = await source.list_offsets(partitions, LATEST, read_committed=flow.read_committed)
     at_ms = now_ms()
     ends = {at: end for at, end in answers.items() if isinstance(end, int)}
     turns = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
-    async def first(place: LanePlace) -> tuple[TopicPartition, FirstWaiting]:
-        partition = place.lane.source
+    async def first(location: LaneLocation) -> tuple[TopicPartition, PendingRecord]:
+        partition = location.lane.source
         async with turns:
-            return partition, await first_waiting(
+            return partition, await first_pending_record(
                 source,
                 partition,
-                place.source_next_offset,
+                location.source_next_offset,
                 ends[partition],
                 read_committed=flow.read_committed,
             )
 
-    behind = [p for p in places if ends.get(p.lane.source, -1) > p.source_next_offset]
-    return SourceSeen(
+    behind = [p for p in locations if ends.get(p.lane.source, -1) > p.source_next_offset]
+    return SourceEnds(
         at_ms=at_ms, ends=ends, waiting=dict(await asyncio.gather(*map(first, behind)))
     )

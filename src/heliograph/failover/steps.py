@@ -12,13 +12,19 @@ from typing import Final, Literal
 
 from heliograph.clock import now_ms
 from heliograph.errors import BrokerError, RecoveryRefused
-from heliograph.failover.context import Scene
-from heliograph.failover.quiesce import await_still, await_unled, put_up_fence
+from heliograph.failover.context import FailoverContext
+from heliograph.failover.quiesce import raise_fence, wait_idle, wait_no_leader
 from heliograph.groups.commit import CommitReport, active_groups, commit_moves
-from heliograph.groups.placement import GroupMove, Placing, Strategy, groups_of, place_groups
-from heliograph.groups.snapshot import SOURCE_WAIT_S, FlowKnowledge, learn
+from heliograph.groups.placement import (
+    GroupMove,
+    GroupPlan,
+    Strategy,
+    groups_of,
+    plan_group_offsets,
+)
+from heliograph.groups.snapshot import SOURCE_WAIT_S, FlowSnapshot, read_snapshot
 from heliograph.procedure.hooks import HookOutcome, hook_event, hooks_told, run_hooks
-from heliograph.procedure.steps import Course, Facts, Outcome
+from heliograph.procedure.steps import Facts, Outcome, Procedure
 
 CHECK: Final = "check"
 FENCE: Final = "fence"
@@ -30,86 +36,90 @@ _SILENT_WAIT_S: Final = 0.3
 """For a source that did not answer a moment ago; every second here is one of the outage."""
 
 
-async def check_step(scene: Scene, course: Course) -> Outcome:
+async def check_step(context: FailoverContext, procedure: Procedure) -> Outcome:
     """Nothing is changed here, and what would stop a later step stops this one."""
-    flow = scene.flow.id
-    known, placing = await learn_groups(scene)
-    if not known.places:
+    flow = context.flow.id
+    known, placing = await learn_groups(context)
+    if not known.locations:
         raise BrokerError(f"cluster {flow.target}: nothing of {flow} was mirrored yet")
-    if scene.is_planned and known.source_problem:
+    if context.is_planned and known.source_problem:
         raise RecoveryRefused(
             f"a planned failover needs the source: {known.source_problem}; without --planned it is "
             "not needed"
         )
-    _require_none_skips(scene, placing)
-    active = await active_on_target(scene, placing.moves)
-    if active and not scene.skip_active:
-        raise RecoveryRefused(_active_sentence(scene, active))
+    _require_none_skips(context, placing)
+    active = await active_on_target(context, placing.moves)
+    if active and not context.skip_active:
+        raise RecoveryRefused(_active_sentence(context, active))
     count = len(groups_of(placing.moves))
-    told = [f"{counted(len(known.places), 'lane')}, {counted(count, 'group')}"]
+    told = [f"{counted(len(known.locations), 'lane')}, {counted(count, 'group')}"]
     if known.source_problem:
         told.append(f"the source does not answer ({known.source_problem})")
-    elif not scene.is_planned:
+    elif not context.is_planned:
         told.append("the source answers: a planned failover would lose nothing")
     told += known.problems[:NAMED_MAX]
     return Outcome(
         told="; ".join(told),
         facts={
-            "lanes": len(known.places),
+            "lanes": len(known.locations),
             "groups": count,
             "source_problem": known.source_problem,
         },
     )
 
 
-async def fence_step(scene: Scene, course: Course) -> Outcome:
+async def fence_step(context: FailoverContext, procedure: Procedure) -> Outcome:
     """From here on no driver carries the flow, whoever starts one."""
-    fence = await put_up_fence(scene.hand, scene.flow.id, scene.mode)
-    why = await await_unled(scene.hand, scene.flow.id, lambda text: scene.tell(FENCE, text))
-    places = await await_still(scene.hand, scene.flow, lambda text: scene.tell(FENCE, text))
+    fence = await raise_fence(context.ledger, context.flow.id, context.mode)
+    why = await wait_no_leader(
+        context.ledger, context.flow.id, lambda text: context.tell(FENCE, text)
+    )
+    locations = await wait_idle(
+        context.ledger, context.flow, lambda text: context.tell(FENCE, text)
+    )
     return Outcome(
-        told=f"{why}; {counted(len(places), 'lane')} stand still",
-        facts={"at_ms": fence.at_ms, "lanes": len(places)},
+        told=f"{why}; {counted(len(locations), 'lane')} stand still",
+        facts={"at_ms": fence.at_ms, "lanes": len(locations)},
     )
 
 
-async def groups_step(scene: Scene, course: Course) -> Outcome:
+async def groups_step(context: FailoverContext, procedure: Procedure) -> Outcome:
     """Every group is committed at the exact place, whole or not at all."""
-    known, placing = await learn_groups(scene)
-    if scene.is_planned and known.source_problem:
+    known, placing = await learn_groups(context)
+    if context.is_planned and known.source_problem:
         raise RecoveryRefused(f"where groups stand is not known: {known.source_problem}")
-    _require_none_skips(scene, placing)
-    marked = await moved_groups(scene, course)
-    marks = await scene.logbook.marks(course, GROUPS)
+    _require_none_skips(context, placing)
+    marked = await moved_groups(context, procedure)
+    marks = await context.journal.marks(procedure, GROUPS)
     already = set(marked)
     if _BEGUN in marks:
         already |= _went_on(placing.moves)
     else:
-        await scene.logbook.mark(course, GROUPS, _BEGUN, {"at_ms": now_ms()})
+        await context.journal.mark(procedure, GROUPS, _BEGUN, {"at_ms": now_ms()})
     part = len(marks)
 
     async def done(groups: Sequence[str]) -> None:
         nonlocal part
         part += 1
-        await scene.logbook.mark(course, GROUPS, str(part), {"groups": list(groups)})
-        scene.tell(GROUPS, f"{counted(len(groups), 'group')} moved")
+        await context.journal.mark(procedure, GROUPS, str(part), {"groups": list(groups)})
+        context.tell(GROUPS, f"{counted(len(groups), 'group')} moved")
 
     report = await commit_moves(
-        scene.groups,
+        context.groups,
         placing.moves,
         already=already,
         on_done=done,
-        skip_active=scene.skip_active,
+        skip_active=context.skip_active,
     )
-    _require_whole(scene, report)
+    _require_whole(context, report)
     there_before = [group for group in report.unchanged if group not in marked]
     if there_before:
         await done(there_before)
     moved = {*report.committed, *report.unchanged}
-    scene.findings.moves = [move for move in placing.moves if move.group in moved]
-    scene.findings.unplaced = list(placing.unplaced)
+    context.findings.moves = [move for move in placing.moves if move.group in moved]
+    context.findings.unplaced = list(placing.unplaced)
     return Outcome(
-        told=_groups_told(course, known, placing, report),
+        told=_groups_told(procedure, known, placing, report),
         facts={
             "groups": len(moved),
             "skipped": list(report.active),
@@ -119,10 +129,10 @@ async def groups_step(scene: Scene, course: Course) -> Outcome:
     )
 
 
-async def switch_step(scene: Scene, course: Course) -> Outcome:
+async def switch_step(context: FailoverContext, procedure: Procedure) -> Outcome:
     """The world outside learns who is primary; only then is the failover over."""
-    flow = scene.flow
-    outcomes = await hooks_of(scene, course, "after failover")
+    flow = context.flow
+    outcomes = await hooks_of(context, procedure, "after failover")
     failed = [hook for hook in outcomes if hook.is_in_the_way]
     if failed:
         raise RecoveryRefused(
@@ -134,42 +144,44 @@ async def switch_step(scene: Scene, course: Course) -> Outcome:
 
 
 async def hooks_of(
-    scene: Scene, course: Course, what: Literal["before failover", "after failover"]
+    context: FailoverContext,
+    procedure: Procedure,
+    what: Literal["before failover", "after failover"],
 ) -> tuple[HookOutcome, ...]:
     event = hook_event(
-        scene.config,
-        scene.flow.id,
+        context.config,
+        context.flow.id,
         what,
-        primary=scene.flow.id.target,
-        detail={"mode": scene.mode, "course": course.id},
+        primary=context.flow.id.target,
+        detail={"mode": context.mode, "course": procedure.id},
     )
-    return await asyncio.to_thread(run_hooks, scene.flow.recovery, event)
+    return await asyncio.to_thread(run_hooks, context.flow.recovery, event)
 
 
-async def learn_groups(scene: Scene) -> tuple[FlowKnowledge, Placing]:
+async def learn_groups(context: FailoverContext) -> tuple[FlowSnapshot, GroupPlan]:
     """Where everything stands at this moment, and where groups go on."""
-    was_silent = bool(scene.findings.source_problem)
-    known = await learn(
-        scene.config,
-        scene.flow.id,
+    was_silent = bool(context.findings.source_problem)
+    known = await read_snapshot(
+        context.config,
+        context.flow.id,
         lambda _: True,
         source_wait_s=_SILENT_WAIT_S if was_silent else SOURCE_WAIT_S,
-        hand=scene.hand,
+        ledger=context.ledger,
     )
-    scene.findings.source_problem = known.source_problem
-    return known, place_groups(known, Strategy.MAP)
+    context.findings.source_problem = known.source_problem
+    return known, plan_group_offsets(known, Strategy.MAP)
 
 
-async def moved_groups(scene: Scene, course: Course) -> set[str]:
+async def moved_groups(context: FailoverContext, procedure: Procedure) -> set[str]:
     """Groups that this course is known to have moved."""
-    marks = await scene.logbook.marks(course, GROUPS)
+    marks = await context.journal.marks(procedure, GROUPS)
     return {group for facts in marks.values() for group in _names(facts)}
 
 
-async def active_on_target(scene: Scene, moves: Iterable[GroupMove]) -> tuple[str, ...]:
+async def active_on_target(context: FailoverContext, moves: Iterable[GroupMove]) -> tuple[str, ...]:
     """Groups to be moved that have members there, or that the target does not tell about."""
     needed = {move.group for move in moves if move.is_needed}
-    seen = await asyncio.to_thread(active_groups, scene.groups, needed)
+    seen = await asyncio.to_thread(active_groups, context.groups, needed)
     return tuple(sorted({*seen.active, *seen.hidden}))
 
 
@@ -202,38 +214,38 @@ def _went_on(moves: Iterable[GroupMove]) -> set[str]:
     }
 
 
-def _require_none_skips(scene: Scene, placing: Placing) -> None:
+def _require_none_skips(context: FailoverContext, placing: GroupPlan) -> None:
     """A planned failover loses nothing: what a group has yet to read must still be there."""
     skipping = sorted(
         f"{group} ({counted(records, 'record')})"
         for group, each in groups_of(placing.moves).items()
         if (records := sum(move.skipped_records or 0 for move in each))
     )
-    if scene.is_planned and skipping:
+    if context.is_planned and skipping:
         raise RecoveryRefused(
-            f"groups have yet to read records that {scene.flow.id.target} no longer has: "
+            f"groups have yet to read records that {context.flow.id.target} no longer has: "
             f"{some_of(skipping)}; let them read on first, or see `heliograph offsets`"
         )
 
 
-def _require_whole(scene: Scene, report: CommitReport) -> None:
+def _require_whole(context: FailoverContext, report: CommitReport) -> None:
     if report.is_refused:
         names = sorted({*report.active, *report.problems})
-        raise RecoveryRefused(_active_sentence(scene, names))
-    if report.problems and not scene.skip_active:
+        raise RecoveryRefused(_active_sentence(context, names))
+    if report.problems and not context.skip_active:
         first = [f"{group}: {why}" for group, why in sorted(report.problems.items())]
         raise RecoveryRefused(f"groups that were not moved: {some_of(first)}; run this again")
 
 
-def _active_sentence(scene: Scene, names: Sequence[str]) -> str:
+def _active_sentence(context: FailoverContext, names: Sequence[str]) -> str:
     return (
-        f"groups that are in use on {scene.flow.id.target} are not moved, and so none is: "
+        f"groups that are in use on {context.flow.id.target} are not moved, and so none is: "
         f"{some_of(names)}; stop them there, or leave them where they are with --skip-active"
     )
 
 
 def _groups_told(
-    course: Course, known: FlowKnowledge, placing: Placing, report: CommitReport
+    procedure: Procedure, known: FlowSnapshot, placing: GroupPlan, report: CommitReport
 ) -> str:
     told = [f"{counted(len(report.committed) + len(report.unchanged), 'group')} moved"]
     repeated = sum(move.repeated_records or 0 for move in placing.moves)
@@ -247,7 +259,7 @@ def _groups_told(
         told.append(f"left alone: {some_of(left)}")
     if placing.unplaced:
         told.append(f"{counted(len(placing.unplaced), 'partition')} without a place")
-    if course.facts(CHECK).get("source_problem") and not known.source_problem:
+    if procedure.facts(CHECK).get("source_problem") and not known.source_problem:
         told.append(
             "the source answers again: its flow stays fenced, and what is written there from now "
             "on is not mirrored"

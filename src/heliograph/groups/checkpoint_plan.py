@@ -32,7 +32,7 @@ Lanes = Mapping[TopicPartition, LanePosition]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPlace:
+class GroupOffsetPair:
     """Where a group stands on one source partition, and where that is on the target."""
 
     group: str
@@ -66,10 +66,10 @@ def group_places(
     wanted: Iterable[tuple[str, TopicPartition, GroupOffset]],
     lanes: Lanes,
     translated: Mapping[Asked, Translated],
-) -> tuple[GroupPlace, ...]:
+) -> tuple[GroupOffsetPair, ...]:
     """Everything that has a translation, in order of group and target partition."""
-    places = [
-        GroupPlace(
+    locations = [
+        GroupOffsetPair(
             group=group,
             source=source,
             target=lanes[source].target,
@@ -81,11 +81,11 @@ def group_places(
         for group, source, at in wanted
         if (found := translated.get((source, at.offset))) is not None
     ]
-    return tuple(sorted(places, key=lambda place: place.key))
+    return tuple(sorted(locations, key=lambda place: place.key))
 
 
 def doubtful_targets(
-    places: Iterable[GroupPlace], previous: Mapping[CheckpointKey, Checkpoint]
+    locations: Iterable[GroupOffsetPair], previous: Mapping[CheckpointKey, Checkpoint]
 ) -> frozenset[TopicPartition]:
     """Partitions where a previous checkpoint is ahead though its group did not go back.
 
@@ -94,7 +94,7 @@ def doubtful_targets(
     """
     return frozenset(
         place.target
-        for place in places
+        for place in locations
         if (before := previous.get(place.key)) is not None
         and before.downstream_offset > place.target_offset
         and place.source_offset >= before.upstream_offset
@@ -102,19 +102,19 @@ def doubtful_targets(
 
 
 def plan_checkpoints(
-    places: Iterable[GroupPlace],
+    locations: Iterable[GroupOffsetPair],
     previous: Mapping[CheckpointKey, Checkpoint],
     target_ends: Mapping[TopicPartition, int],
 ) -> tuple[Checkpoint, ...]:
     """What is news; `target_ends` of the doubtful partitions are enough."""
     return tuple(
         checkpoint_of(place)
-        for place in places
+        for place in locations
         if _is_news(place, previous.get(place.key), target_ends.get(place.target))
     )
 
 
-def checkpoint_of(place: GroupPlace) -> Checkpoint:
+def checkpoint_of(place: GroupOffsetPair) -> Checkpoint:
     return Checkpoint(
         group=place.group,
         topic=place.target.topic,
@@ -130,7 +130,7 @@ def checkpoint_key(checkpoint: Checkpoint) -> CheckpointKey:
     return (checkpoint.group, TopicPartition(topic=topic, partition=checkpoint.partition))
 
 
-def _is_news(place: GroupPlace, before: Checkpoint | None, target_end: int | None) -> bool:
+def _is_news(place: GroupOffsetPair, before: Checkpoint | None, target_end: int | None) -> bool:
     if before is None or place.source_offset < before.upstream_offset:
         return True
     if target_end is not None and before.downstream_offset > target_end:

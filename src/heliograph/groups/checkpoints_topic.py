@@ -19,7 +19,7 @@ from heliograph.wire.mirror_records import Checkpoint, decode_checkpoint, is_che
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldCheckpoints:
+class WrittenCheckpoints:
     """The last checkpoint of each group and target partition."""
 
     checkpoints: Mapping[CheckpointKey, Checkpoint]
@@ -29,10 +29,10 @@ class ToldCheckpoints:
     """Records of the topic that are no checkpoints, and were skipped."""
 
 
-NOTHING_TOLD: Final = ToldCheckpoints(checkpoints={}, times_ms={}, garbage_records=0)
+NOTHING_TOLD: Final = WrittenCheckpoints(checkpoints={}, times_ms={}, garbage_records=0)
 
 
-def read_told(cluster: ClusterConfig, topic: TopicName) -> ToldCheckpoints:
+def read_checkpoints(cluster: ClusterConfig, topic: TopicName) -> WrittenCheckpoints:
     """Nothing where there is no such topic; raises `BrokerError`."""
     fold = _Fold()
     for record in read_records(cluster, topic, partitions=[0]):
@@ -40,15 +40,15 @@ def read_told(cluster: ClusterConfig, topic: TopicName) -> ToldCheckpoints:
     return fold.told()
 
 
-async def fetch_told(cluster: Cluster, topic: TopicName) -> ToldCheckpoints:
-    """As `read_told`, in an event loop and with a third of the work, for who has a failover to do.
+async def fetch_checkpoints(cluster: Cluster, topic: TopicName) -> WrittenCheckpoints:
+    """As `read_checkpoints`, in an event loop and with a third of the work, for who has a failover to do.
 
     Of a log that waits for compaction, an hour may hold a hundred records of each key.
     """
     partition = TopicPartition(topic=topic, partition=0)
     await cluster.refresh([topic])
     if cluster.topic(topic) is None:
-        hidden = cluster.leaderless(partition)
+        hidden = cluster.no_leader_error(partition)
         if isinstance(hidden, NotAuthorised):
             raise hidden
         return NOTHING_TOLD
@@ -82,14 +82,14 @@ class _Fold:
         else:
             self._last[key] = (value, at_ms)
 
-    def told(self) -> ToldCheckpoints:
+    def told(self) -> WrittenCheckpoints:
         checkpoints: dict[CheckpointKey, Checkpoint] = {}
         times_ms: dict[CheckpointKey, int] = {}
         for key, (value, at_ms) in self._last.items():
             found = decode_checkpoint(key, value)
             checkpoints[checkpoint_key(found)] = found
             times_ms[checkpoint_key(found)] = at_ms
-        return ToldCheckpoints(
+        return WrittenCheckpoints(
             checkpoints=checkpoints, times_ms=times_ms, garbage_records=self._garbage_records
         )
 

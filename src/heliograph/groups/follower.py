@@ -22,12 +22,12 @@ from heliograph.config.schema import ClusterConfig, FlowConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised
 from heliograph.groups.checkpoint_plan import (
     CheckpointKey,
-    GroupPlace,
+    GroupOffsetPair,
     checkpoint_key,
     group_places,
     wanted_offsets,
 )
-from heliograph.groups.checkpoints_topic import NOTHING_TOLD, read_told
+from heliograph.groups.checkpoints_topic import NOTHING_TOLD, read_checkpoints
 from heliograph.groups.sync_plan import Placed
 from heliograph.ledger.flow_map import FlowMap
 from heliograph.model import TopicPartition
@@ -47,13 +47,13 @@ class GroupLook:
 
     at_ms: int
     """When the offsets were listed, which is the time checkpoints carry."""
-    places: tuple[GroupPlace, ...]
+    locations: tuple[GroupOffsetPair, ...]
     problems: Mapping[str, BrokerError]
     """Groups whose offsets the source would not show."""
 
-    def by_group(self) -> dict[str, list[GroupPlace]]:
-        found: dict[str, list[GroupPlace]] = {}
-        for place in self.places:
+    def by_group(self) -> dict[str, list[GroupOffsetPair]]:
+        found: dict[str, list[GroupOffsetPair]] = {}
+        for place in self.locations:
             found.setdefault(place.group, []).append(place)
         return found
 
@@ -117,7 +117,7 @@ class GroupFollower:
         wanted = list(wanted_offsets(offsets, lanes, self._topic_filter.should_mirror))
         translated = self._flow_map.to_target({(source, at.offset) for _, source, at in wanted})
         return GroupLook(
-            at_ms=at_ms, places=group_places(wanted, lanes, translated), problems=problems
+            at_ms=at_ms, locations=group_places(wanted, lanes, translated), problems=problems
         )
 
     def load(self) -> None:
@@ -126,7 +126,7 @@ class GroupFollower:
             if self._is_loaded:
                 return
             try:
-                told = read_told(self.target, self.checkpoints_topic)
+                told = read_checkpoints(self.target, self.checkpoints_topic)
             except NotAuthorised as exc:
                 # As MirrorMaker 2 does: what is told from here on is right without it.
                 log.warning("%s: %s; earlier checkpoints are not known", self.flow.id, exc)
@@ -156,7 +156,7 @@ class GroupFollower:
         with self._lock:
             return dict(self._checkpoints)
 
-    def note_told(self, checkpoints: Iterable[Checkpoint]) -> None:
+    def record_written(self, checkpoints: Iterable[Checkpoint]) -> None:
         with self._lock:
             self._checkpoints.update({checkpoint_key(told): told for told in checkpoints})
 

@@ -42,7 +42,7 @@ class Strategy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourcePosition:
+class CommittedOffset:
     """Where a group stood on one source partition, and who says so."""
 
     offset: int
@@ -54,7 +54,7 @@ class SourcePosition:
 
 
 class PlacedLane(Protocol):
-    """How far a lane has come; `ledger.locations.LanePlace` is one."""
+    """How far a lane has come; `ledger.locations.LaneLocation` is one."""
 
     @property
     def target(self) -> TopicPartition: ...
@@ -68,13 +68,13 @@ class PlacedLane(Protocol):
     def end(self) -> LaneEnd: ...
 
 
-class Known(Protocol):
+class FlowState(Protocol):
     """What must be known of a flow to place its groups; `groups.snapshot` finds it out."""
 
     @property
-    def places(self) -> Mapping[TopicPartition, PlacedLane]: ...
+    def locations(self) -> Mapping[TopicPartition, PlacedLane]: ...
     @property
-    def groups(self) -> Mapping[str, Mapping[TopicPartition, SourcePosition]]: ...
+    def groups(self) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]: ...
     @property
     def checkpoints(self) -> Mapping[CheckpointKey, Checkpoint]: ...
     @property
@@ -121,7 +121,7 @@ class GroupMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unplaced:
+class NoOffset:
     """One group on one partition that has no answer; nothing is committed there."""
 
     group: str
@@ -134,35 +134,35 @@ class Unplaced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Placing:
+class GroupPlan:
     """Every group and partition, in order: either there is a place or a reason."""
 
     strategy: Strategy
     moves: tuple[GroupMove, ...]
-    unplaced: tuple[Unplaced, ...] = ()
+    unplaced: tuple[NoOffset, ...] = ()
 
 
-def place_groups(
-    known: Known,
+def plan_group_offsets(
+    known: FlowState,
     strategy: Strategy,
     *,
     time_offsets: Mapping[TopicPartition, int] = _NO_OFFSETS,
-) -> Placing:
+) -> GroupPlan:
     """`time_offsets` are the first offsets of the target not older than the time; -1 for none."""
     moves: list[GroupMove] = []
-    unplaced: list[Unplaced] = []
+    unplaced: list[NoOffset] = []
     for group in sorted(known.groups):
         for source in _partitions(known, group, strategy):
-            row = _Row(known, group, source)
-            answer = row.place(strategy, time_offsets)
+            row = _GroupPartition(known, group, source)
+            answer = row.location(strategy, time_offsets)
             if isinstance(answer, GroupMove):
                 moves.append(answer)
             else:
                 unplaced.append(answer)
-    return Placing(strategy=strategy, moves=tuple(moves), unplaced=tuple(unplaced))
+    return GroupPlan(strategy=strategy, moves=tuple(moves), unplaced=tuple(unplaced))
 
 
-def _partitions(known: Known, group: str, strategy: Strategy) -> list[TopicPartition]:
+def _partitions(known: FlowState, group: str, strategy: Strategy) -> list[TopicPartition]:
     """Where the group stood; all of those topics where the target alone has the answer.
 
     A partition left out there would go on by `auto.offset.reset`, which may skip what was asked
@@ -172,7 +172,7 @@ def _partitions(known: Known, group: str, strategy: Strategy) -> list[TopicParti
     if not strategy.needs_no_position:
         return sorted(stood)
     topics = {source.topic for source in stood}
-    return sorted({*stood, *(source for source in known.places if source.topic in topics)})
+    return sorted({*stood, *(source for source in known.locations if source.topic in topics)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,22 +187,22 @@ class _NoPlace(Exception):
     """Ends the search for a place of one row; never leaves this module."""
 
 
-class _Row:
+class _GroupPartition:
     """One group on one source partition, while its place is looked for."""
 
-    def __init__(self, known: Known, group: str, source: TopicPartition) -> None:
+    def __init__(self, known: FlowState, group: str, source: TopicPartition) -> None:
         self._known, self._group, self._source = known, group, source
         self._at = known.groups[group].get(source)
-        self._lane = known.places.get(source)
+        self._lane = known.locations.get(source)
 
-    def place(
+    def location(
         self, strategy: Strategy, time_offsets: Mapping[TopicPartition, int]
-    ) -> GroupMove | Unplaced:
+    ) -> GroupMove | NoOffset:
         try:
             return self._move(strategy, time_offsets)
         except _NoPlace as no:
             at = self._at
-            return Unplaced(
+            return NoOffset(
                 group=self._group,
                 source=self._source,
                 target=None if self._lane is None else self._lane.target,
@@ -293,7 +293,7 @@ class _Row:
     def _exact(self, lane: PlacedLane) -> _Exact | str:
         """By the map; a sentence where it has no answer, or none that is safe."""
         at, runs, end = self._at, lane.record.runs, lane.end
-        if runs.contradicted_at is not None:
+        if runs.overlap_at is not None:
             return "the ledger contradicts itself until the lane is resynced"
         if at is None:
             return "the group has committed nothing there"
@@ -365,7 +365,7 @@ def _restart(record: LaneRecord) -> StartEntry | None:
     return next((start for start in record.starts if start.position == at), None)
 
 
-def _is_older(at: SourcePosition, restart: StartEntry | None) -> bool:
+def _is_older(at: CommittedOffset, restart: StartEntry | None) -> bool:
     if restart is None or at.origin != "checkpoint" or at.as_of_ms is None:
         return False
     return at.as_of_ms < restart.at_ms

@@ -21,11 +21,11 @@ from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised
 from heliograph.groups.checkpoint_plan import CheckpointKey
-from heliograph.groups.checkpoints_topic import NOTHING_TOLD, ToldCheckpoints, fetch_told
-from heliograph.groups.placement import SourcePosition
-from heliograph.ledger.access import LedgerHand, opened_ledger, require_ledger
+from heliograph.groups.checkpoints_topic import NOTHING_TOLD, WrittenCheckpoints, fetch_checkpoints
+from heliograph.groups.placement import CommittedOffset
+from heliograph.ledger.access import OpenLedger, open_ledger, require_ledger
 from heliograph.ledger.entries import ledger_topic
-from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.ledger.translate import to_source
 from heliograph.ledger.view import LedgerView
 from heliograph.model import FlowId, TopicPartition
@@ -46,14 +46,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FlowKnowledge:
+class FlowSnapshot:
     """Without a `repr`: it may hold a hundred thousand positions, and asyncio asks for one."""
 
     flow: FlowConfig
-    places: Mapping[TopicPartition, LanePlace]
+    locations: Mapping[TopicPartition, LaneLocation]
     """By source partition."""
     view: LedgerView
-    groups: Mapping[str, Mapping[TopicPartition, SourcePosition]]
+    groups: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
     """Wanted groups that stand somewhere, by source partition; the freshest that is known."""
     source_problem: str
     """Why the source did not answer; nothing if it did."""
@@ -70,22 +70,22 @@ class FlowKnowledge:
     """What else could not be read, in sentences; the rest is whole."""
 
 
-async def learn(
+async def read_snapshot(
     config: MirrorConfig,
     flow: FlowId,
     wanted: WantedGroup,
     *,
     ask_source: bool = True,
     source_wait_s: float = SOURCE_WAIT_S,
-    hand: LedgerHand | None = None,
-) -> FlowKnowledge:
+    ledger: OpenLedger | None = None,
+) -> FlowSnapshot:
     """Never needs the source; raises `BrokerError` where the target does not answer.
 
-    Only groups the flow follows count. A `hand` that has read the ledger saves reading it again.
+    Only groups the flow follows count. A `ledger` that has read the ledger saves reading it again.
     """
     settings = config.flow(flow)
-    look = _Look(config, settings, wanted)
-    async with _target_hand(config, flow, hand) as opened:
+    look = _Reader(config, settings, wanted)
+    async with _target_hand(config, flow, ledger) as opened:
         await _require_ledger(opened, flow)
         source, told, committed, _ = await asyncio.gather(
             look.source(ask_source, source_wait_s),
@@ -94,17 +94,17 @@ async def learn(
             _bounded(opened.store.catch_up(), opened.target),
         )
         # Groups before positions: what was mirrored in between can only make answers exact.
-        places = await _bounded(
-            find_places(settings, opened.target, opened.store, every()), opened.target
+        locations = await _bounded(
+            locate_lanes(settings, opened.target, opened.store, all_topics()), opened.target
         )
-        targets = [place.target for place in places]
+        targets = [location.target for location in locations]
         starts = await _bounded(opened.target.list_offsets(targets, EARLIEST), opened.target)
         ends = await _bounded(opened.target.list_offsets(targets, LATEST), opened.target)
         view = opened.store.view
-    by_source = {place.lane.source: place for place in places}
-    return FlowKnowledge(
+    by_source = {location.lane.source: location for location in locations}
+    return FlowSnapshot(
         flow=settings,
-        places=by_source,
+        locations=by_source,
         view=view,
         groups=look.merged(by_source, source, told, committed),
         source_problem=source.problem,
@@ -128,10 +128,10 @@ async def offsets_at(
     target does not tell about are left out.
     """
     partitions = list(targets)
-    async with opened_ledger(config, flow) as hand:
-        await _bounded(hand.target.refresh({at.topic for at in partitions}), hand.target)
+    async with open_ledger(config, flow) as ledger:
+        await _bounded(ledger.target.refresh({at.topic for at in partitions}), ledger.target)
         # Negative times are other questions to a broker, and no record is older than these.
-        found = await _bounded(hand.target.list_offsets(partitions, max(0, at_ms)), hand.target)
+        found = await _bounded(ledger.target.list_offsets(partitions, max(0, at_ms)), ledger.target)
     return _numbers(found)
 
 
@@ -142,7 +142,7 @@ class _Source:
     problem: str = ""
 
 
-class _Look:
+class _Reader:
     """One look at both clusters; the parts run side by side, each writes what is its own."""
 
     def __init__(self, config: MirrorConfig, flow: FlowConfig, wanted: WantedGroup) -> None:
@@ -161,7 +161,7 @@ class _Look:
             return _Source(at_ms=at_ms, offsets={}, problem="not asked")
         try:
             # librdkafka's threads cannot be called off, so the first word is our own.
-            await _first_word(self._source, wait_s)
+            await _probe(self._source, wait_s)
             offsets = await asyncio.to_thread(
                 self._offsets, GroupAdmin(self._source, timeout_s=_SOURCE_GROUPS_S_MAX)
             )
@@ -169,7 +169,7 @@ class _Look:
             return _Source(at_ms=at_ms, offsets={}, problem=str(exc))
         return _Source(at_ms=at_ms, offsets=offsets)
 
-    async def told(self) -> ToldCheckpoints:
+    async def told(self) -> WrittenCheckpoints:
         topic = naming_policy(self._flow).checkpoints_topic(source_alias(self._flow))
         # As a consumer, who reads them back after a restart too: see the guide to permissions.
         reader = Cluster(
@@ -179,7 +179,7 @@ class _Look:
             needs="READ",
         )
         try:
-            found = await _bounded(fetch_told(reader, topic), reader)
+            found = await _bounded(fetch_checkpoints(reader, topic), reader)
         except NotAuthorised as exc:
             self.problems.append(f"{exc}; checkpoints are not known")
             return NOTHING_TOLD
@@ -193,18 +193,18 @@ class _Look:
 
     def merged(
         self,
-        places: Mapping[TopicPartition, LanePlace],
+        locations: Mapping[TopicPartition, LaneLocation],
         source: _Source,
-        told: ToldCheckpoints,
+        told: WrittenCheckpoints,
         committed: GroupOffsets,
-    ) -> dict[str, dict[TopicPartition, SourcePosition]]:
+    ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         """The freshest of what the source, the checkpoints and the target's groups say."""
-        by_target = {place.target: place for place in places.values()}
-        found: dict[str, dict[TopicPartition, SourcePosition]] = {}
+        by_target = {location.target: location for location in locations.values()}
+        found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         for group, offsets in source.offsets.items():
             for at, there in offsets.items():
-                if at in places or self._mirrors(at.topic):
-                    found.setdefault(group, {})[at] = SourcePosition(
+                if at in locations or self._mirrors(at.topic):
+                    found.setdefault(group, {})[at] = CommittedOffset(
                         offset=there.offset,
                         as_of_ms=source.at_ms,
                         origin="source",
@@ -212,21 +212,21 @@ class _Look:
                     )
         wanted = {group for group, _ in told.checkpoints if self._wants(group)}
         for (group, target), checkpoint in told.checkpoints.items():
-            place = by_target.get(target)
-            if place is not None and group in wanted:
+            location = by_target.get(target)
+            if location is not None and group in wanted:
                 known = found.setdefault(group, {})
-                if place.lane.source not in known:
-                    known[place.lane.source] = _told_position(
+                if location.lane.source not in known:
+                    known[location.lane.source] = _told_position(
                         checkpoint, told.times_ms[group, target]
                     )
         # A group that only the target knows, while the source answers, is none of this flow's.
         for group, offsets in committed.items() if source.problem else ():
             for target, there in offsets.items():
-                place = by_target.get(target)
-                if place is None or place.lane.source in found.get(group, {}):
+                location = by_target.get(target)
+                if location is None or location.lane.source in found.get(group, {}):
                     continue
-                if (stands := _standing(place, there)) is not None:
-                    found.setdefault(group, {})[place.lane.source] = stands
+                if (stands := _standing(location, there)) is not None:
+                    found.setdefault(group, {})[location.lane.source] = stands
         return found
 
     def _wants(self, group: str) -> bool:
@@ -244,8 +244,8 @@ class _Look:
         return found
 
 
-def _told_position(checkpoint: Checkpoint, at_ms: int) -> SourcePosition:
-    return SourcePosition(
+def _told_position(checkpoint: Checkpoint, at_ms: int) -> CommittedOffset:
+    return CommittedOffset(
         offset=checkpoint.upstream_offset,
         as_of_ms=at_ms if at_ms >= 0 else None,
         origin="checkpoint",
@@ -253,16 +253,16 @@ def _told_position(checkpoint: Checkpoint, at_ms: int) -> SourcePosition:
     )
 
 
-def _standing(place: LanePlace, there: GroupOffset) -> SourcePosition | None:
-    if place.record.runs.contradicted_at is not None:
+def _standing(location: LaneLocation, there: GroupOffset) -> CommittedOffset | None:
+    if location.record.runs.overlap_at is not None:
         return None
-    back = to_source(place.record.runs, place.end, there.offset)
-    return SourcePosition(
+    back = to_source(location.record.runs, location.end, there.offset)
+    return CommittedOffset(
         offset=back.offset, as_of_ms=None, origin="target", metadata=there.metadata
     )
 
 
-async def _first_word(cluster: ClusterConfig, wait_s: float) -> None:
+async def _probe(cluster: ClusterConfig, wait_s: float) -> None:
     probe = Cluster(
         cluster.alias, cluster.bootstrap_servers, aiokafka_settings(cluster, "consumer")
     )
@@ -277,24 +277,24 @@ async def _first_word(cluster: ClusterConfig, wait_s: float) -> None:
 
 @asynccontextmanager
 async def _target_hand(
-    config: MirrorConfig, flow: FlowId, hand: LedgerHand | None
-) -> AsyncIterator[LedgerHand]:
-    if hand is not None:
-        yield hand
+    config: MirrorConfig, flow: FlowId, ledger: OpenLedger | None
+) -> AsyncIterator[OpenLedger]:
+    if ledger is not None:
+        yield ledger
         return
-    async with opened_ledger(config, flow) as opened:
+    async with open_ledger(config, flow) as opened:
         yield opened
 
 
-async def _require_ledger(hand: LedgerHand, flow: FlowId) -> None:
+async def _require_ledger(ledger: OpenLedger, flow: FlowId) -> None:
     """Also the first word of the target: threads that ask one that is away outlast this call."""
     topic = ledger_topic(flow.source)
-    await _bounded(hand.target.refresh([topic]), hand.target)
-    if hand.target.topic(topic) is None:
-        hidden = hand.target.leaderless(TopicPartition(topic=topic, partition=0))
+    await _bounded(ledger.target.refresh([topic]), ledger.target)
+    if ledger.target.topic(topic) is None:
+        hidden = ledger.target.no_leader_error(TopicPartition(topic=topic, partition=0))
         if not isinstance(hidden, LeaderMoved):
             raise hidden
-        require_ledger(hand.target, flow, hidden)
+        require_ledger(ledger.target, flow, hidden)
 
 
 async def _bounded(work: Coroutine[Any, Any, T], target: Cluster) -> T:

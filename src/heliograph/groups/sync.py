@@ -13,7 +13,7 @@ from typing import Final
 
 from heliograph.broker.groups import GROUPS_AT_ONCE_MAX, GroupAdmin
 from heliograph.errors import BrokerError, GroupActive
-from heliograph.groups.checkpoint_plan import GroupPlace
+from heliograph.groups.checkpoint_plan import GroupOffsetPair
 from heliograph.groups.follower import GroupFollower, trouble
 from heliograph.groups.sync_plan import GroupMoves, Placed, plan_group
 from heliograph.model import FlowId, TopicPartition
@@ -36,18 +36,18 @@ class GroupOffsetsLoop:
         # What was told before this driver started is how it knows a group that it put there.
         follower.load()
         look = follower.look()
-        places = look.by_group()
+        locations = look.by_group()
         target = follower.clients.groups(follower.target)
         problems = dict(look.problems)
         active: set[str] = set()
-        for group, view in target.describe_each(places).items():
+        for group, view in target.describe_each(locations).items():
             if isinstance(view, BrokerError):
                 problems[group] = view
             elif not view.is_idle:
                 active.add(group)
         idle = {
             group: of_group
-            for group, of_group in places.items()
+            for group, of_group in locations.items()
             if group not in active and group not in problems
         }
         refused = self._write_all(target, idle)
@@ -58,7 +58,7 @@ class GroupOffsetsLoop:
             raise trouble(problems, "their offsets are not written")
 
     def _write_all(
-        self, target: GroupAdmin, idle: Mapping[str, Sequence[GroupPlace]]
+        self, target: GroupAdmin, idle: Mapping[str, Sequence[GroupOffsetPair]]
     ) -> dict[str, BrokerError]:
         """Why groups were not written, or not whole."""
         follower = self.follower
@@ -73,7 +73,7 @@ class GroupOffsetsLoop:
     def _write_some(
         self,
         target: GroupAdmin,
-        idle: Mapping[str, Sequence[GroupPlace]],
+        idle: Mapping[str, Sequence[GroupOffsetPair]],
         ends: Mapping[TopicPartition, int],
     ) -> dict[str, BrokerError]:
         """Read, compare, write: few groups at once, so that a comparison is not old when used."""

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Literal
 
 from heliograph.broker.group_view import GroupOffset
-from heliograph.groups.checkpoint_plan import GroupPlace
+from heliograph.groups.checkpoint_plan import GroupOffsetPair
 from heliograph.model import TopicPartition
 
 OnRewind = Literal["follow", "keep"]
@@ -55,7 +55,7 @@ class GroupMoves:
 
 
 def plan_group(
-    places: Iterable[GroupPlace],
+    locations: Iterable[GroupOffsetPair],
     current: Mapping[TopicPartition, GroupOffset],
     placed: Mapping[TopicPartition, Placed],
     target_ends: Mapping[TopicPartition, int],
@@ -66,7 +66,7 @@ def plan_group(
     moves: dict[TopicPartition, Move] = {}
     writes: dict[TopicPartition, GroupOffset] = {}
     now_placed: dict[TopicPartition, Placed] = {}
-    for place in places:
+    for place in locations:
         at = place.target
         move = _move(place, current.get(at), placed.get(at), target_ends.get(at), on_rewind)
         moves[at] = move
@@ -81,7 +81,7 @@ def plan_group(
 
 
 def _move(
-    place: GroupPlace,
+    place: GroupOffsetPair,
     current: GroupOffset | None,
     placed: Placed | None,
     target_end: int | None,

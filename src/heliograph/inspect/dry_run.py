@@ -15,8 +15,8 @@ from heliograph.compat.topic_config_plan import plan_topic_configs
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
 from heliograph.ledger.entries import ledger_topic
-from heliograph.ledger.locations import held_topics
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.locations import begun_topics
+from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
 from heliograph.model import FlowId, TopicName
 from heliograph.topics.observe import (
@@ -26,7 +26,7 @@ from heliograph.topics.observe import (
     with_defaults,
     with_settings,
 )
-from heliograph.topics.provisioning import PlanNote, Provisioning, Weight, plan_provisioning
+from heliograph.topics.provisioning import PlanNote, Provisioning, Severity, plan_provisioning
 from heliograph.topics.selection import Selection, select_topics, shared_targets
 
 _ANSWER_S_MAX: Final = 10.0
@@ -45,7 +45,7 @@ class TopicOutlook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlowOutlook:
+class FlowPlan:
     flow: FlowId
     topics: tuple[TopicOutlook, ...] = ()
     selection: Selection | None = None
@@ -65,7 +65,7 @@ class FlowOutlook:
     def has_problems(self) -> bool:
         # No authorizer means no ACLs, so nothing is missing.
         are_acls_missing = self.acls_unseen is not None and not self.acls_are_off
-        is_bad = any(note.weight is Weight.PROBLEM for note in self.notes)
+        is_bad = any(note.weight is Severity.PROBLEM for note in self.notes)
         return bool(self.problem) or are_acls_missing or is_bad
 
     @property
@@ -82,7 +82,7 @@ class _Side:
     acls: AclAdmin
 
 
-def foresee(config: MirrorConfig) -> tuple[FlowOutlook, ...]:
+def plan_flows(config: MirrorConfig) -> tuple[FlowPlan, ...]:
     """Look at every cluster and plan every flow; nothing is changed anywhere."""
     made: list[_Side] = []
     sides = {
@@ -91,11 +91,11 @@ def foresee(config: MirrorConfig) -> tuple[FlowOutlook, ...]:
     }
     by_alias = {side.cluster.alias: side.admin for side in made}
     seen = observe(list(by_alias.values()))
-    desk = LedgerDesk(config.clusters)
+    ledgers = LedgerService(config.clusters)
     try:
-        outlooks = [_outlook(flow, *sides[flow.id], seen, desk) for flow in config.flows]
+        outlooks = [_outlook(flow, *sides[flow.id], seen, ledgers) for flow in config.flows]
     finally:
-        desk.close()
+        ledgers.close()
     return tuple(_with_shared(outlooks))
 
 
@@ -113,11 +113,11 @@ def _side(cluster: ClusterConfig, made: list[_Side]) -> _Side:
 
 
 def _outlook(
-    flow: FlowConfig, reads: _Side, writes: _Side, seen: Observation, desk: LedgerDesk
-) -> FlowOutlook:
+    flow: FlowConfig, reads: _Side, writes: _Side, seen: Observation, ledgers: LedgerService
+) -> FlowPlan:
     unseen = seen.unseen.get(flow.id.source) or seen.unseen.get(flow.id.target)
     if unseen is not None:
-        return FlowOutlook(flow=flow.id, problem=str(unseen))
+        return FlowPlan(flow=flow.id, problem=str(unseen))
     source, target = seen.views[flow.id.source], seen.views[flow.id.target]
     selection = select_topics(flow, source.topics)
     try:
@@ -126,8 +126,8 @@ def _outlook(
         target = with_defaults(writes.admin, with_settings(writes.admin, target, present))
         # Reading a ledger that is not there would wait for it to appear.
         has_ledger = ledger_topic(flow.id.source) in target.topics
-        ledger = desk.view(flow.id) if has_ledger else LedgerView()
-        begun = held_topics(ledger)
+        ledger = ledgers.view(flow.id) if has_ledger else LedgerView()
+        begun = begun_topics(ledger)
         new = [name for source_name, name in selection.mirrored if source_name not in begun]
         foreign = {
             name: held for name, held in held_records(writes.admin, target, new).items() if held
@@ -135,7 +135,7 @@ def _outlook(
         provisioning = plan_provisioning(flow, selection, source, target, foreign)
         acls = _acls(flow, selection, reads, writes, ledger) if flow.acls.enabled else None
     except BrokerError as exc:
-        return FlowOutlook(flow=flow.id, selection=selection, problem=str(exc))
+        return FlowPlan(flow=flow.id, selection=selection, problem=str(exc))
     configs = plan_topic_configs(flow, selection, source, target)
     follows_configs = flow.topic_configs.enabled
     notes = (
@@ -149,7 +149,7 @@ def _outlook(
             for name in selection.absent
         ),
     )
-    return FlowOutlook(
+    return FlowPlan(
         flow=flow.id,
         topics=tuple(_topics(selection, provisioning, source, begun)),
         selection=selection,
@@ -237,7 +237,7 @@ def _notes_on_gone(
         yield _note(renamed, text)
 
 
-def _with_shared(outlooks: list[FlowOutlook]) -> Iterator[FlowOutlook]:
+def _with_shared(outlooks: list[FlowPlan]) -> Iterator[FlowPlan]:
     selections = [each.selection for each in outlooks if each.selection is not None]
     shared = shared_targets(selections)
     for each in outlooks:
@@ -250,8 +250,8 @@ def _with_shared(outlooks: list[FlowOutlook]) -> Iterator[FlowOutlook]:
 
 
 def _note(topic: TopicName, text: str) -> PlanNote:
-    return PlanNote(topic=topic, weight=Weight.NOTE, text=text)
+    return PlanNote(topic=topic, weight=Severity.NOTE, text=text)
 
 
 def _problem(topic: TopicName, text: str) -> PlanNote:
-    return PlanNote(topic=topic, weight=Weight.PROBLEM, text=text)
+    return PlanNote(topic=topic, weight=Severity.PROBLEM, text=text)

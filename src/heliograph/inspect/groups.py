@@ -167,9 +167,9 @@ def _source_side(
 async def _translated(
     reader: StatusReader, flow: FlowConfig, offsets: _GroupOffsets
 ) -> Mapping[tuple[TopicPartition, int], Translated]:
-    places = await reader.places(flow)
+    locations = await reader.locations(flow)
     # Before its first record a lane has nothing on the target that an offset could mean.
-    ends = {place.lane.source: place.end for place in places if place.position > 0}
+    ends = {place.lane.source: place.end for place in locations if place.position > 0}
     asked = {
         (source, at.offset)
         for each in offsets.values()

@@ -19,27 +19,27 @@ _MAGIC: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FirstWaiting:
+class PendingRecord:
     offset: int
     """Equal to the end when only markers and aborted records lie before it."""
     timestamp_ms: int | None
     """None where nothing waits, or where the source does not tell."""
 
 
-async def first_waiting(
+async def first_pending_record(
     source: Cluster,
     partition: TopicPartition,
     next_offset: int,
     end_offset: int,
     *,
     read_committed: bool,
-) -> FirstWaiting:
+) -> PendingRecord:
     """Look past what a lane drops, so that a topic that ends in markers does not seem to lag."""
     walk = _Walk(next_offset)
     for _ in range(_FETCHES_MAX):
         before = walk.offset
         if before >= end_offset:
-            return FirstWaiting(offset=end_offset, timestamp_ms=None)
+            return PendingRecord(offset=end_offset, timestamp_ms=None)
         try:
             fetched = await fetch_once(
                 source, partition, before, bytes_max=_FETCH_BYTES, read_committed=read_committed
@@ -52,7 +52,7 @@ async def first_waiting(
             return found
         if walk.offset == before:
             break
-    return FirstWaiting(offset=min(walk.offset, end_offset), timestamp_ms=None)
+    return PendingRecord(offset=min(walk.offset, end_offset), timestamp_ms=None)
 
 
 class _Walk:
@@ -62,7 +62,7 @@ class _Walk:
         self.offset = offset
         self._aborting: set[int] = set()
 
-    def over(self, fetched: FetchedPartition) -> FirstWaiting | None:
+    def over(self, fetched: FetchedPartition) -> PendingRecord | None:
         begins = sorted(fetched.aborted, key=lambda row: row[1], reverse=True)
         window = fetched.records
         while len(window) > MAGIC_AT and window[MAGIC_AT] == _MAGIC:
@@ -76,7 +76,7 @@ class _Walk:
                 self._aborting.add(begins.pop()[0])
             if not self._drops(header, batch):
                 late = header.is_log_append_time
-                return FirstWaiting(
+                return PendingRecord(
                     offset=max(self.offset, header.base_offset),
                     timestamp_ms=header.max_timestamp_ms if late else header.base_timestamp_ms,
                 )

@@ -17,7 +17,7 @@ from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, MirrorError
 from heliograph.inspect.status import StatusReader
 from heliograph.ledger.entries import StartEntry
-from heliograph.ledger.locations import LanePlace, Wanted
+from heliograph.ledger.locations import LaneLocation, Wanted
 from heliograph.model import FlowId, LaneId, TopicPartition
 
 TO_EARLIEST: Final = "earliest"
@@ -55,10 +55,10 @@ async def reset_lanes(
     """What a reset would do to each lane of the topics, done if `write`; raises `MirrorError`."""
     reader = StatusReader(config, wanted)
     try:
-        places = [
-            place
-            for place in await reader.places(config.flow(flow))
-            if partition is None or place.lane.source.partition == partition
+        locations = [
+            location
+            for location in await reader.locations(config.flow(flow))
+            if partition is None or location.lane.source.partition == partition
         ]
         store = reader.ledger(flow)
         holder = store.view.holder
@@ -67,20 +67,22 @@ async def reset_lanes(
                 f"{flow} is carried by {holder.host} pid {holder.pid}; stop it first, "
                 "or it would go on where it is"
             )
-        bounds = await _bounds(reader, config.flow(flow), places)
-        resets = tuple(_reset(place, bounds[place.lane.source], to) for place in places)
+        bounds = await _bounds(reader, config.flow(flow), locations)
+        resets = tuple(_reset(location, bounds[location.lane.source], to) for location in locations)
         if write:
-            await store.write([_start(place, r) for place, r in zip(places, resets, strict=True)])
+            await store.write(
+                [_start(location, r) for location, r in zip(locations, resets, strict=True)]
+            )
         return resets
     finally:
         await reader.close()
 
 
 async def _bounds(
-    reader: StatusReader, flow: FlowConfig, places: list[LanePlace]
+    reader: StatusReader, flow: FlowConfig, locations: list[LaneLocation]
 ) -> Mapping[TopicPartition, tuple[int, int]]:
     source = reader.source(flow.id)
-    partitions = [place.lane.source for place in places]
+    partitions = [location.lane.source for location in locations]
     await source.refresh({partition.topic for partition in partitions})
     first = await source.list_offsets(partitions, EARLIEST)
     end = await source.list_offsets(partitions, LATEST, read_committed=flow.read_committed)
@@ -93,32 +95,34 @@ def _known(offset: int | BrokerError) -> int:
     return offset
 
 
-def _reset(place: LanePlace, bounds: tuple[int, int], to: str | int) -> LaneReset:
+def _reset(location: LaneLocation, bounds: tuple[int, int], to: str | int) -> LaneReset:
     first, end = bounds
     offset = first if to == TO_EARLIEST else int(to)
     if not first <= offset <= end:
         raise MirrorError(
-            f"{place.lane}: offset {offset} is not in the source, which has [{first}, {end})"
+            f"{location.lane}: offset {offset} is not in the source, which has [{first}, {end})"
         )
-    if not place.exact and place.position:
-        raise MirrorError(f"{place.lane}: its exact place is not known; run the mirror once first")
+    if not location.exact and location.position:
+        raise MirrorError(
+            f"{location.lane}: its exact place is not known; run the mirror once first"
+        )
     return LaneReset(
-        lane=place.lane,
-        position=place.position,
-        before_offset=place.source_next_offset,
+        lane=location.lane,
+        position=location.position,
+        before_offset=location.source_next_offset,
         offset=offset,
     )
 
 
-def _start(place: LanePlace, reset: LaneReset) -> StartEntry:
-    last = place.record.starts[-1]
+def _start(location: LaneLocation, reset: LaneReset) -> StartEntry:
+    last = location.record.starts[-1]
     # The first start at a position counts, so one that follows at once takes the other's key.
-    author = last.author if last.position == place.position else uuid.uuid4().hex
+    author = last.author if last.position == location.position else uuid.uuid4().hex
     return replace(
         last,
-        position=place.position,
+        position=location.position,
         author=author,
         source_offset=reset.offset,
-        target_offset=place.target_next_offset,
+        target_offset=location.target_next_offset,
         at_ms=now_ms(),
     )

@@ -16,12 +16,18 @@ from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClientRole, ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
-from heliograph.inspect.lag import first_waiting
+from heliograph.inspect.lag import first_pending_record
 from heliograph.ledger.access import require_ledger
 from heliograph.ledger.drill_note import LastDrill, last_of
 from heliograph.ledger.entries import FlowEntry, LeaseEntry, ledger_topic
 from heliograph.ledger.fence import Fence, fence_of
-from heliograph.ledger.locations import LanePlace, Wanted, every, find_places, why_mapped
+from heliograph.ledger.locations import (
+    LaneLocation,
+    Wanted,
+    all_topics,
+    first_offset_difference,
+    locate_lanes,
+)
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicPartition
 
@@ -98,7 +104,7 @@ class StatusReader:
 
     def __init__(self, config: MirrorConfig, wanted: Wanted | None = None) -> None:
         self._config = config
-        self._wanted = wanted or every()
+        self._wanted = wanted or all_topics()
         self._clusters: dict[tuple[FlowId, ClusterAlias], Cluster] = {}
         self._stores: dict[FlowId, LedgerStore] = {}
         self._positions: dict[LaneId, int] = {}
@@ -118,18 +124,18 @@ class StatusReader:
         self._sampled_s = sampled_s
         return MirrorStatus(at_ms=now_ms(), flows=rated, unreachable=unreachable)
 
-    async def places(self, flow: FlowConfig) -> list[LanePlace]:
+    async def locations(self, flow: FlowConfig) -> list[LaneLocation]:
         """Where the lanes of one flow are; raises `BrokerError`."""
         target = self._cluster(flow.id, self._config.target_of(flow.id))
         store = self._store(flow.id, target)
         try:
-            return await _within(find_places(flow, target, store, self._wanted), target.alias)
+            return await _within(locate_lanes(flow, target, store, self._wanted), target.alias)
         except LeaderMoved as exc:
             require_ledger(target, flow.id, exc)
             raise
 
     def ledger(self, flow: FlowId) -> LedgerStore:
-        """As new as the last `places` or `read` of the flow."""
+        """As new as the last `locations` or `read` of the flow."""
         return self._store(flow, self._cluster(flow, self._config.target_of(flow)))
 
     def source(self, flow: FlowId) -> Cluster:
@@ -146,7 +152,7 @@ class StatusReader:
 
     async def _flow(self, flow: FlowConfig, unreachable: dict[ClusterAlias, str]) -> FlowStatus:
         try:
-            places = await self.places(flow)
+            locations = await self.locations(flow)
         except BrokerUnreachable as exc:
             unreachable[flow.id.target] = str(exc)
             return _unknown(flow.id, str(exc))
@@ -155,14 +161,17 @@ class StatusReader:
         source = self.source(flow.id)
         problem = ""
         try:
-            seen = await _within(_look(source, places, flow), source.alias)
+            seen = await _within(_look(source, locations, flow), source.alias)
         except BrokerError as exc:
             unreachable[flow.id.source] = problem = str(exc)
             seen = {}
         view = self._stores[flow.id].view
         holder = view.holder if view.holder and view.holder.until_ms >= now_ms() else None
         fence = fence_of(view)
-        lanes = [_lane(place, seen.get(place.lane), carried=holder is not None) for place in places]
+        lanes = [
+            _lane(location, seen.get(location.lane), carried=holder is not None)
+            for location in locations
+        ]
         if fence is not None and holder is None:
             # What they met last, a source that did not answer, is why the fence is there.
             lanes = [replace(lane, state=FENCED, detail="") for lane in lanes]
@@ -210,62 +219,62 @@ class _SourceSeen:
 
 
 async def _look(
-    source: Cluster, places: Iterable[LanePlace], flow: FlowConfig
+    source: Cluster, locations: Iterable[LaneLocation], flow: FlowConfig
 ) -> dict[LaneId, _SourceSeen]:
-    partitions = [place.lane.source for place in places]
+    partitions = [location.lane.source for location in locations]
     await source.refresh({partition.topic for partition in partitions})
     starts = await source.list_offsets(partitions, EARLIEST)
     ends = await source.list_offsets(partitions, LATEST, read_committed=flow.read_committed)
     turns = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
-    async def look(place: LanePlace) -> tuple[LaneId, _SourceSeen]:
-        partition = place.lane.source
+    async def look(location: LaneLocation) -> tuple[LaneId, _SourceSeen]:
+        partition = location.lane.source
         start, end = _known(starts.get(partition)), _known(ends.get(partition))
-        next_offset, since_ms = place.source_next_offset, None
+        next_offset, since_ms = location.source_next_offset, None
         if end is not None and end > next_offset:
             async with turns:
-                first = await first_waiting(
+                first = await first_pending_record(
                     source, partition, next_offset, end, read_committed=flow.read_committed
                 )
             next_offset, since_ms = first.offset, first.timestamp_ms
-        return place.lane, _SourceSeen(
+        return location.lane, _SourceSeen(
             start=start, end=end, next=next_offset, waiting_since_ms=since_ms
         )
 
-    return dict(await asyncio.gather(*(look(place) for place in places)))
+    return dict(await asyncio.gather(*(look(location) for location in locations)))
 
 
-def _lane(place: LanePlace, seen: _SourceSeen | None, *, carried: bool) -> LaneStatus:
-    head = place.record.head
-    source_next = place.source_next_offset if seen is None else seen.next
+def _lane(location: LaneLocation, seen: _SourceSeen | None, *, carried: bool) -> LaneStatus:
+    head = location.record.head
+    source_next = location.source_next_offset if seen is None else seen.next
     end = None if seen is None else seen.end
     lag = None if end is None else max(0, end - source_next)
     lag_s: float | None = 0.0 if lag == 0 else None
     if seen is not None and lag and seen.waiting_since_ms is not None:
         lag_s = max(0.0, (now_ms() - seen.waiting_since_ms) / 1000)
     return LaneStatus(
-        lane=place.lane,
-        target=place.target,
-        state=_state(place, lag, carried=carried),
+        lane=location.lane,
+        target=location.target,
+        state=_state(location, lag, carried=carried),
         detail=head.detail if head is not None else "",
-        position=place.position,
-        position_is_exact=place.exact,
+        position=location.position,
+        position_is_exact=location.exact,
         source_start_offset=None if seen is None else seen.start,
         source_next_offset=source_next,
         source_end_offset=end,
-        target_next_offset=place.target_next_offset,
+        target_next_offset=location.target_next_offset,
         lag_records=lag,
         lag_s=lag_s,
-        mapped_because=why_mapped(place),
-        lost_records=sum(loss.lost.count for loss in place.record.losses),
-        foreign_records=place.foreign_records,
+        mapped_because=first_offset_difference(location),
+        lost_records=sum(loss.lost.count for loss in location.record.losses),
+        foreign_records=location.foreign_records,
         noted_ms=None if head is None else head.at_ms,
     )
 
 
-def _state(place: LanePlace, lag_records: int | None, *, carried: bool) -> str:
+def _state(location: LaneLocation, lag_records: int | None, *, carried: bool) -> str:
     """What the ledger last heard, brought up to date by what can be seen now."""
-    head = place.record.head
+    head = location.record.head
     noted = "starting" if head is None else head.state
     if noted.startswith("stalled") or noted == "paused":
         return noted

@@ -25,13 +25,13 @@ _LEASE_MS: Final = 300_000
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerHand:
+class OpenLedger:
     target: Cluster
     store: LedgerStore
 
 
 @asynccontextmanager
-async def opened_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[LedgerHand]:
+async def open_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[OpenLedger]:
     """To read it; the topic must be there."""
     settings = config.target_of(flow)
     target = Cluster(
@@ -42,22 +42,22 @@ async def opened_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[Led
     )
     store = LedgerStore(target, ledger_topic(flow.source))
     try:
-        yield LedgerHand(target, store)
+        yield OpenLedger(target, store)
     finally:
         await store.close()
         target.close()
 
 
 @asynccontextmanager
-async def read_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[LedgerHand]:
-    """As `opened_ledger`, read to its end. Raises `BrokerError` where nothing was mirrored yet."""
-    async with opened_ledger(config, flow) as hand:
+async def read_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[OpenLedger]:
+    """As `open_ledger`, read to its end. Raises `BrokerError` where nothing was mirrored yet."""
+    async with open_ledger(config, flow) as ledger:
         try:
-            await hand.store.catch_up()
+            await ledger.store.catch_up()
         except LeaderMoved as exc:
-            require_ledger(hand.target, flow, exc)
+            require_ledger(ledger.target, flow, exc)
             raise
-        yield hand
+        yield ledger
 
 
 def require_ledger(target: Cluster, flow: FlowId, exc: LeaderMoved) -> None:
@@ -69,19 +69,19 @@ def require_ledger(target: Cluster, flow: FlowId, exc: LeaderMoved) -> None:
 
 
 @asynccontextmanager
-async def held_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[LedgerHand]:
+async def lease_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[OpenLedger]:
     """To write it; made if there is none. Raises `MirrorError` while a driver leads the flow."""
     ClusterAdmin(config.target_of(flow)).ensure_compacted_topic(
         ledger_topic(flow.source),
         partitions=LEDGER_PARTITIONS,
         replication_factor=config.flow(flow).replication_factor,
     )
-    async with opened_ledger(config, flow) as hand:
-        lease = await _claimed(hand.store, flow)
+    async with open_ledger(config, flow) as ledger:
+        lease = await _claimed(ledger.store, flow)
         try:
-            yield hand
+            yield ledger
         finally:
-            await hand.store.write([replace(lease, at_ms=now_ms(), lease_ms=0)])
+            await ledger.store.write([replace(lease, at_ms=now_ms(), lease_ms=0)])
 
 
 async def _claimed(store: LedgerStore, flow: FlowId) -> LeaseEntry:

@@ -40,9 +40,9 @@ class Correction:
         """
         self._compare(position, target_end_offset)
         starts = [] if self._differs_at is None else [self._differs_at]
-        contradicted_at = self._map.contradicted_at
-        if contradicted_at is not None and contradicted_at <= position:
-            starts.append(contradicted_at)
+        overlap_at = self._map.overlap_at
+        if overlap_at is not None and overlap_at <= position:
+            starts.append(overlap_at)
         if not starts:
             return []
         start = min(starts)

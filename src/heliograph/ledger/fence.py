@@ -36,10 +36,10 @@ def fence_of(view: LedgerView) -> Fence | None:
         return Fence(at_ms=0, why="the ledger has a fence that cannot be read")
 
 
-def put_up(fence: Fence) -> MemoEntry:
+def fence_entry(fence: Fence) -> MemoEntry:
     text = json.dumps({"v": 1, "at_ms": fence.at_ms, "why": fence.why})
     return MemoEntry(subject=_SUBJECT, text=text)
 
 
-def lift() -> Tombstone:
+def unfence_entry() -> Tombstone:
     return Tombstone(key=MemoKey(subject=_SUBJECT))

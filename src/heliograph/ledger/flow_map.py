@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from heliograph.config.schema import FlowConfig
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.ledger.translate import LaneEnd, Translated, to_target
 from heliograph.ledger.view import LaneRecord, LedgerView
 from heliograph.model import LaneId, LaneProgress, Starting, TopicPartition
@@ -55,22 +55,22 @@ class RunningMap:
     def __init__(
         self,
         flow: FlowConfig,
-        desk: LedgerDesk,
+        ledgers: LedgerService,
         progress: Callable[[], Mapping[LaneId, LaneProgress]],
     ) -> None:
         self._flow = flow.id
         self._policy = naming_policy(flow)
-        self._desk = desk
+        self._ledgers = ledgers
         self._progress = progress
 
     def lanes(self) -> Mapping[TopicPartition, LaneAt]:
         ends = self._ends()
-        return self._desk.ask(self._flow, lambda view: _lanes(view, ends, self._policy))
+        return self._ledgers.ask(self._flow, lambda view: _lanes(view, ends, self._policy))
 
     def to_target(self, asked: Iterable[Asked]) -> Mapping[Asked, Translated]:
         ends = self._ends()
         wanted = [one for one in asked if one[0] in ends]
-        return self._desk.ask(self._flow, lambda view: translate_all(view, ends, wanted))
+        return self._ledgers.ask(self._flow, lambda view: translate_all(view, ends, wanted))
 
     def _ends(self) -> dict[TopicPartition, LaneEnd]:
         return {
@@ -130,4 +130,4 @@ def _explained(view: LedgerView, source: TopicPartition, end: LaneEnd) -> LaneRe
     if record is None or not record.starts or not record.runs.explains(end.position):
         return None
     # Target offsets that go back are put right by the lane's next resync; until then none is safe.
-    return None if record.runs.contradicted_at is not None else record
+    return None if record.runs.overlap_at is not None else record

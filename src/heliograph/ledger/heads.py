@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from heliograph.clock import now_ms
 from heliograph.ledger.entries import RELEASED, HeadEntry
-from heliograph.ledger.locations import LanePlace
+from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.view import LaneRecord, LedgerView
 from heliograph.model import TopicPartition
 
@@ -25,18 +25,18 @@ def released_lanes(view: LedgerView) -> frozenset[TopicPartition]:
 
 
 def settled_head(
-    place: LanePlace, last: HeadEntry | None, *, state: str | None = None, detail: str = ""
+    location: LaneLocation, last: HeadEntry | None, *, state: str | None = None, detail: str = ""
 ) -> HeadEntry:
     """Where the lane is, as the log says; as its last head but for that."""
-    source, start = place.lane.source, place.record.starts[-1]
+    source, start = location.lane.source, location.record.starts[-1]
     end = last.source_end_offset if last is not None else 0
     return HeadEntry(
         topic=source.topic,
         partition=source.partition,
-        position=place.position,
-        source_next_offset=place.source_next_offset,
-        source_end_offset=max(end, place.source_next_offset),
-        target_next_offset=place.target_next_offset,
+        position=location.position,
+        source_next_offset=location.source_next_offset,
+        source_end_offset=max(end, location.source_next_offset),
+        target_next_offset=location.target_next_offset,
         source_topic_id=start.source_topic_id,
         target_topic_id=start.target_topic_id,
         at_ms=now_ms(),

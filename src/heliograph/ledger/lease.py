@@ -22,7 +22,7 @@ from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError
 from heliograph.ledger.entries import LEDGER_PARTITIONS, LeaseEntry, ledger_topic
 from heliograph.ledger.fence import Fence, fence_of
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId
 
 log = logging.getLogger("heliograph")
@@ -59,7 +59,7 @@ class Leases:
     def __init__(
         self,
         config: MirrorConfig,
-        desk: LedgerDesk,
+        ledgers: LedgerService,
         *,
         lease_s: float = LEASE_S_DEFAULT,
         host: str | None = None,
@@ -73,7 +73,12 @@ class Leases:
         self._stop = threading.Event()
         self._flows = {
             flow.id: _FlowLease(
-                flow, config, desk, lease_s=lease_s, host=host or socket.gethostname(), owner=self
+                flow,
+                config,
+                ledgers,
+                lease_s=lease_s,
+                host=host or socket.gethostname(),
+                owner=self,
             )
             for flow in config.flows
         }
@@ -110,7 +115,7 @@ class _FlowLease:
         self,
         flow: FlowConfig,
         config: MirrorConfig,
-        desk: LedgerDesk,
+        ledgers: LedgerService,
         *,
         lease_s: float,
         host: str,
@@ -121,7 +126,7 @@ class _FlowLease:
         self.fence: Fence | None = None
         self.known = threading.Event()
         self.ended = threading.Event()
-        self._flow, self._config, self._desk, self._owner = flow, config, desk, owner
+        self._flow, self._config, self._ledgers, self._owner = flow, config, ledgers, owner
         self._lease_s, self._host = lease_s, host
         self._has_ledger = False
         self._other: tuple[LeaseEntry, float] | None = None
@@ -155,7 +160,7 @@ class _FlowLease:
         if led is None:
             return
         try:
-            self._desk.let_go(self.id, led)
+            self._ledgers.let_go(self.id, led)
         except BrokerError as exc:
             log.warning("lease of %s: not released, it ends by itself: %s", self.id, exc)
 
@@ -168,7 +173,7 @@ class _FlowLease:
                 replication_factor=self._flow.replication_factor,
             )
             self._has_ledger = True
-        fence, holder, is_new = self._desk.ask(
+        fence, holder, is_new = self._ledgers.ask(
             self.id, lambda view: (fence_of(view), view.holder, view.flow is None)
         )
         if fence is None and is_new:
@@ -199,7 +204,7 @@ class _FlowLease:
         ledger = ledger_topic(there.source)
         if ledger not in ClusterAdmin(self._config.target_of(there)).describe_topics([ledger]):
             return None
-        fence = self._desk.ask(there, fence_of)
+        fence = self._ledgers.ask(there, fence_of)
         if fence is None:
             return None
         why = f"{there} was failed over: `heliograph failback --flow '{there}'` begins this flow"
@@ -208,7 +213,7 @@ class _FlowLease:
     def _needs_no_claim(self, holder: LeaseEntry | None) -> bool:
         if self.led is None:
             return self._other is not None and self._renews(*self._other)
-        is_ours = holder is not None and holder.author == self._desk.author
+        is_ours = holder is not None and holder.author == self._ledgers.author
         return is_ours and not self._renewal_is_due
 
     def _stand_down(self, fence: Fence) -> None:
@@ -231,11 +236,11 @@ class _FlowLease:
 
     def _claim(self) -> None:
         self._renewed_s = monotonic_s()
-        self._note(self._desk.claim(self.id, self._entry()))
+        self._note(self._ledgers.claim(self.id, self._entry()))
 
     def _entry(self) -> LeaseEntry:
         return LeaseEntry(
-            author=self._desk.author,
+            author=self._ledgers.author,
             host=self._host,
             pid=os.getpid(),
             at_ms=now_ms(),
@@ -248,7 +253,7 @@ class _FlowLease:
         return monotonic_s() - seen_s < holder.lease_ms / 1000
 
     def _note(self, holder: LeaseEntry | None) -> None:
-        if holder is not None and holder.author == self._desk.author:
+        if holder is not None and holder.author == self._ledgers.author:
             if self._other is not None:
                 log.info("flow %s: taken over", self.id)
             self.led, self._other, self._told = holder, None, ""
@@ -262,7 +267,7 @@ class _FlowLease:
             return
         if self._is_dead(holder):
             log.info("flow %s: %s pid %d is gone", self.id, holder.host, holder.pid)
-            self._desk.let_go(self.id, holder)
+            self._ledgers.let_go(self.id, holder)
             self._other = (holder, 0.0)
             self._claim()
             return

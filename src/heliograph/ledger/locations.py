@@ -24,7 +24,7 @@ Wanted = Callable[[TopicName], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LanePlace:
+class LaneLocation:
     lane: LaneId
     target: TopicPartition
     record: LaneRecord
@@ -45,9 +45,9 @@ class LanePlace:
         )
 
 
-async def find_places(
+async def locate_lanes(
     flow: FlowConfig, target: Cluster, store: LedgerStore, wanted: Wanted
-) -> list[LanePlace]:
+) -> list[LaneLocation]:
     """The lanes that have begun, in order of topic and partition; raises `BrokerError`."""
     await store.catch_up()
     producer = store.view.flow
@@ -64,24 +64,24 @@ async def find_places(
         await target.last_sequences(targets.values(), producer.producer_id) if producer else {}
     )
     await store.catch_up()
-    places: list[LanePlace] = []
+    locations: list[LaneLocation] = []
     for lane in lanes:
         record = store.view.lane(lane.topic, lane.partition)
         if record is None or not record.starts:
             continue
         to = targets[lane]
         lane_id = LaneId(flow=flow.id, source=lane)
-        places.append(_place(lane_id, to, record, sequences.get(to, -1), ends.get(to, -1)))
-    return places
+        locations.append(_location(lane_id, to, record, sequences.get(to, -1), ends.get(to, -1)))
+    return locations
 
 
-def _place(
+def _location(
     lane: LaneId,
     target: TopicPartition,
     record: LaneRecord,
     last_sequence: int | BrokerError,
     end: int | BrokerError,
-) -> LanePlace:
+) -> LaneLocation:
     start, head, runs = record.starts[-1], record.head, record.runs
     noted = max(start.position, head.position if head else 0)
     exact = not isinstance(last_sequence, BrokerError) and last_sequence >= 0
@@ -98,7 +98,7 @@ def _place(
     foreign = target_next - first.target_offset - (position - first.position)
     if exact and not isinstance(end, BrokerError):
         foreign += max(0, end - target_next)
-    return LanePlace(
+    return LaneLocation(
         lane=lane,
         target=target,
         record=record,
@@ -110,10 +110,10 @@ def _place(
     )
 
 
-def why_mapped(place: LanePlace) -> str:
+def first_offset_difference(location: LaneLocation) -> str:
     """What first made target offsets differ from the source's; nothing while they are the same."""
-    runs = place.record.runs
-    if runs.identical(place.position):
+    runs = location.record.runs
+    if runs.identical(location.position):
         return ""
     first = runs.first
     if first is not None and first.source_offset != first.target_offset:
@@ -128,7 +128,7 @@ def why_mapped(place: LanePlace) -> str:
     return ""
 
 
-def held_topics(view: LedgerView) -> frozenset[TopicName]:
+def begun_topics(view: LedgerView) -> frozenset[TopicName]:
     """Source topics of which at least one lane has begun."""
     return frozenset(
         lane.topic
@@ -137,7 +137,7 @@ def held_topics(view: LedgerView) -> frozenset[TopicName]:
     )
 
 
-def every(topics: Sequence[str] = ()) -> Wanted:
+def all_topics(topics: Sequence[str] = ()) -> Wanted:
     """All topics, or only those named."""
     chosen = frozenset(topics)
     return lambda topic: not chosen or topic in chosen

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from heliograph.ledger.runs import Run
 
 
-class Ahead:
-    """What is known of a lane beyond its place when it resumed, by `Runs.known_end`."""
+class ReplayGuard:
+    """What is known of a lane beyond its place when it resumed, by `Runs.written_until`."""
 
     __slots__ = ("_until",)
 
-    def __init__(self, position: int = 0, known_end: int = 0) -> None:
+    def __init__(self, position: int = 0, written_until: int = 0) -> None:
         # A run at the very place is where the lane goes on; were it wrong, the chunk would say so.
-        self._until = known_end if known_end > position + 1 else -1
+        self._until = written_until if written_until > position + 1 else -1
 
     def told(self, first: Run, runs: Sequence[Run]) -> list[Run]:
         """What the chunk that begins with `first` and has these runs of its own has to say."""

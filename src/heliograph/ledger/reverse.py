@@ -17,7 +17,7 @@ from heliograph.model import TopicId, TopicName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneBeginning:
+class LaneStart:
     """Where a lane begins that another mirror's history comes before."""
 
     topic: TopicName
@@ -33,14 +33,14 @@ class LaneBeginning:
     """Whether the target has records before the first run, at offsets nobody knows."""
 
 
-def inverted(runs: Runs, end_position: int) -> tuple[Run, ...]:
+def reversed_runs(runs: Runs, end_position: int) -> tuple[Run, ...]:
     """The runs before `end_position`, source and target exchanged.
 
     Only those of the present source topic: the others' records are not there to be mapped to.
     """
-    contradicted_at = runs.contradicted_at
-    if contradicted_at is not None and contradicted_at < end_position:
-        raise InvariantError(f"target offsets go back at position {contradicted_at}")
+    overlap_at = runs.overlap_at
+    if overlap_at is not None and overlap_at < end_position:
+        raise InvariantError(f"target offsets go back at position {overlap_at}")
     if not runs or runs.source_restart_position >= end_position:
         return ()
     first = runs.source_restart_position
@@ -61,7 +61,7 @@ def has_unknown_before(starts: Sequence[StartEntry], first_position: int) -> boo
     return here is None or here.source_topic_id == before[-1].source_topic_id
 
 
-def lane_entries(lane: LaneBeginning, *, author: str, at_ms: int, detail: str) -> list[Entry]:
+def lane_entries(lane: LaneStart, *, author: str, at_ms: int, detail: str) -> list[Entry]:
     """Start, runs and head, in the order in which they must be written.
 
     The head says where the next record goes; the broker must not know the flow's producer, or a

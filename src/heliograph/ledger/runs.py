@@ -75,7 +75,7 @@ class Runs:
         return self._run(len(self) - 1) if self._positions else None
 
     @property
-    def known_end(self) -> int:
+    def written_until(self) -> int:
         """After the last position somebody had seen; from here on the last run is only a guess."""
         return self._known_end
 
@@ -87,7 +87,7 @@ class Runs:
         return self._positions[self._era_start()]
 
     @property
-    def contradicted_at(self) -> int | None:
+    def overlap_at(self) -> int | None:
         """Position of the first run that starts before its predecessor's records end on the target.
 
         Target offsets in runs are predictions. One made late by a mirror that had not seen
@@ -96,8 +96,8 @@ class Runs:
         return None if self._target_back is None else self._positions[self._target_back]
 
     @property
-    def before_contradiction(self) -> Run | None:
-        """The last run before `contradicted_at`: where to begin to read what the target has.
+    def run_before_overlap(self) -> Run | None:
+        """The last run before `overlap_at`: where to begin to read what the target has.
 
         Either of the two may be the wrong one, so it has the lower of the offsets they claim.
         """
@@ -178,8 +178,8 @@ class Runs:
 
         In the last run it counts on without end; the caller knows where the lane ends.
         """
-        if self.contradicted_at is not None:
-            raise InvariantError(f"target offsets go back at position {self.contradicted_at}")
+        if self.overlap_at is not None:
+            raise InvariantError(f"target offsets go back at position {self.overlap_at}")
         return self._position_of(self._targets, target_offset, 0)
 
     def identical(self, upto_position: int) -> bool:

@@ -48,7 +48,7 @@ _LET_GO_S_MAX: Final = 5.0
 T = TypeVar("T")
 
 
-class LedgerDesk:
+class LedgerService:
     """One event loop on its own thread; the methods block and may be called from any thread."""
 
     def __init__(self, clusters: Mapping[ClusterAlias, ClusterConfig]) -> None:

@@ -261,7 +261,7 @@ class LedgerStore:
         leader = self._cluster.leader(partition)
         where = f"cluster {self._cluster.alias}: {partition}"
         if leader is None:
-            raise self._cluster.leaderless(partition)
+            raise self._cluster.no_leader_error(partition)
         connection = await self._cluster.connection(leader.broker, "ledger")
         version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX)
         parts = produce_request(

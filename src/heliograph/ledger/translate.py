@@ -69,6 +69,6 @@ def to_source(runs: Runs, end: LaneEnd, target_next_offset: int) -> Translated:
 
 
 def _require_consistent(runs: Runs) -> None:
-    if runs.contradicted_at is not None:
+    if runs.overlap_at is not None:
         # Translating anyway would move a group to a place nobody can vouch for.
-        raise InvariantError(f"target offsets go back at position {runs.contradicted_at}")
+        raise InvariantError(f"target offsets go back at position {runs.overlap_at}")

@@ -41,7 +41,7 @@ class StepDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class Procedure:
     """How far a failover or failback has come."""
 
     id: str
@@ -74,7 +74,7 @@ class Outcome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     name: str
-    run: Callable[[Course], Awaitable[Outcome]]
+    run: Callable[[Procedure], Awaitable[Outcome]]
     """Safe to repeat. Raises `MirrorError` where it cannot be done; then nothing is recorded."""
 
 
@@ -89,33 +89,33 @@ class StepEvent:
 Say = Callable[[StepEvent], None]
 
 
-class Logbook:
+class Journal:
     """One kind of course in a flow's ledger. The head of a course is a memo, each step another."""
 
     def __init__(self, store: LedgerStore, kind: Kind) -> None:
         self._store, self._kind = store, kind
 
-    async def read(self) -> Course | None:
+    async def read(self) -> Procedure | None:
         """The latest course, over or not."""
         await self._store.catch_up()
         memos = self._store.view.memos
         head = memos.get(self._kind)
         if head is None:
             return None
-        course = _course(self._kind, head)
-        prefix = self._prefix(course.id)
+        procedure = _procedure(self._kind, head)
+        prefix = self._prefix(procedure.id)
         steps = [
             _step(text)
             for subject, text in memos.items()
             if subject.startswith(prefix) and SEPARATOR not in subject.removeprefix(prefix)
         ]
-        return replace(course, done=tuple(sorted(steps, key=lambda step: step.ended_ms)))
+        return replace(procedure, done=tuple(sorted(steps, key=lambda step: step.ended_ms)))
 
-    async def begin(self, choices: Mapping[str, str]) -> Course:
+    async def begin(self, choices: Mapping[str, str]) -> Procedure:
         """A new course; what an earlier one recorded is forgotten."""
         await self._store.catch_up()
         old = [s for s in self._store.view.memos if s.startswith(f"{self._kind}{SEPARATOR}")]
-        course = Course(
+        procedure = Procedure(
             id=uuid.uuid4().hex[:12],
             kind=self._kind,
             choices=dict(choices),
@@ -124,25 +124,25 @@ class Logbook:
             pid=os.getpid(),
         )
         # The new head first: steps of a course that is not the head's are nobody's.
-        await self._store.write_or_refuse([MemoEntry(subject=self._kind, text=_head(course))])
+        await self._store.write_or_refuse([MemoEntry(subject=self._kind, text=_head(procedure))])
         await self._store.write_or_refuse([Tombstone(key=MemoKey(subject=one)) for one in old])
-        return course
+        return procedure
 
-    async def note(self, course: Course, step: StepDone) -> Course:
-        subject = f"{self._prefix(course.id)}{step.name}"
+    async def note(self, procedure: Procedure, step: StepDone) -> Procedure:
+        subject = f"{self._prefix(procedure.id)}{step.name}"
         await self._store.write_or_refuse([MemoEntry(subject=subject, text=_step_text(step))])
-        return replace(course, done=(*course.done, step))
+        return replace(procedure, done=(*procedure.done, step))
 
-    async def mark(self, course: Course, step: str, part: str, facts: Facts) -> None:
+    async def mark(self, procedure: Procedure, step: str, part: str, facts: Facts) -> None:
         """Record a part of a step that is not done yet, under a name that no other part has."""
-        subject = f"{self._prefix(course.id)}{step}{SEPARATOR}{part}"
+        subject = f"{self._prefix(procedure.id)}{step}{SEPARATOR}{part}"
         text = json.dumps({"v": 1, "facts": dict(facts)})
         await self._store.write_or_refuse([MemoEntry(subject=subject, text=text)])
 
-    async def marks(self, course: Course, step: str) -> Mapping[str, Facts]:
+    async def marks(self, procedure: Procedure, step: str) -> Mapping[str, Facts]:
         """The parts of a step that were recorded, by name."""
         await self._store.catch_up()
-        prefix = f"{self._prefix(course.id)}{step}{SEPARATOR}"
+        prefix = f"{self._prefix(procedure.id)}{step}{SEPARATOR}"
         return {
             subject.removeprefix(prefix): _mark(text)
             for subject, text in self._store.view.memos.items()
@@ -157,8 +157,8 @@ class Logbook:
         subjects = [self._kind, *old] if self._kind in self._store.view.memos else old
         await self._store.write_or_refuse([Tombstone(key=MemoKey(subject=s)) for s in subjects])
 
-    async def end(self, course: Course) -> Course:
-        over = replace(course, ended_ms=now_ms())
+    async def end(self, procedure: Procedure) -> Procedure:
+        over = replace(procedure, ended_ms=now_ms())
         await self._store.write_or_refuse([MemoEntry(subject=self._kind, text=_head(over))])
         return over
 
@@ -166,16 +166,18 @@ class Logbook:
         return f"{self._kind}{SEPARATOR}{course_id}{SEPARATOR}"
 
 
-async def follow(logbook: Logbook, course: Course, steps: Sequence[Step], say: Say) -> Course:
+async def run_steps(
+    journal: Journal, procedure: Procedure, steps: Sequence[Step], say: Say
+) -> Procedure:
     """Do what is not done yet, in order, and end the course."""
     for step in steps:
-        before = next((one for one in course.done if one.name == step.name), None)
+        before = next((one for one in procedure.done if one.name == step.name), None)
         if before is not None:
             say(StepEvent(step=step.name, what="done before", text=before.told))
             continue
         say(StepEvent(step=step.name, what="begins"))
         began_ms = now_ms()
-        outcome = await step.run(course)
+        outcome = await step.run(procedure)
         done = StepDone(
             name=step.name,
             began_ms=began_ms,
@@ -183,44 +185,44 @@ async def follow(logbook: Logbook, course: Course, steps: Sequence[Step], say: S
             told=outcome.told,
             facts=outcome.facts,
         )
-        course = await logbook.note(course, done)
+        procedure = await journal.note(procedure, done)
         say(StepEvent(step=step.name, what="done", text=done.told, seconds=done.seconds))
-    return await logbook.end(course)
+    return await journal.end(procedure)
 
 
-async def taken_up(logbook: Logbook, choices: Mapping[str, str]) -> Course:
+async def resume_or_begin(journal: Journal, choices: Mapping[str, str]) -> Procedure:
     """The course that is not over, or a new one; raises `RecoveryRefused` for one that differs."""
-    course = await logbook.read()
-    if course is None or course.is_over:
-        return await logbook.begin(choices)
-    if dict(course.choices) != dict(choices):
-        asked = ", ".join(f"{name} {value}" for name, value in course.choices.items())
+    procedure = await journal.read()
+    if procedure is None or procedure.is_over:
+        return await journal.begin(choices)
+    if dict(procedure.choices) != dict(choices):
+        asked = ", ".join(f"{name} {value}" for name, value in procedure.choices.items())
         raise RecoveryRefused(
-            f"a {course.kind} begun on {course.host} (pid {course.pid}) is not finished and was "
+            f"a {procedure.kind} begun on {procedure.host} (pid {procedure.pid}) is not finished and was "
             f"asked for with {asked}: take it up with the same choices, or give it up with "
             "--abandon"
         )
-    return course
+    return procedure
 
 
-def _head(course: Course) -> str:
+def _head(procedure: Procedure) -> str:
     return json.dumps(
         {
             "v": 1,
-            "id": course.id,
-            "choices": dict(course.choices),
-            "began_ms": course.began_ms,
-            "host": course.host,
-            "pid": course.pid,
-            "ended_ms": course.ended_ms,
+            "id": procedure.id,
+            "choices": dict(procedure.choices),
+            "began_ms": procedure.began_ms,
+            "host": procedure.host,
+            "pid": procedure.pid,
+            "ended_ms": procedure.ended_ms,
         }
     )
 
 
-def _course(kind: Kind, text: str) -> Course:
+def _procedure(kind: Kind, text: str) -> Procedure:
     try:
         fields = json.loads(text)
-        return Course(
+        return Procedure(
             id=str(fields["id"]),
             kind=kind,
             choices={str(k): str(v) for k, v in fields["choices"].items()},

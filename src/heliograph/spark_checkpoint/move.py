@@ -12,7 +12,7 @@ from pathlib import Path
 
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import CheckpointError
-from heliograph.groups.snapshot import FlowKnowledge, learn
+from heliograph.groups.snapshot import FlowSnapshot, read_snapshot
 from heliograph.ledger.flow_map import translate_all
 from heliograph.ledger.translate import Translated
 from heliograph.model import FlowId, TopicName, TopicPartition
@@ -72,7 +72,7 @@ async def translate_checkpoint(
     """Writes `out`, or raises `CheckpointError` or `BrokerError` and writes nothing."""
     require_apart(directory, out)
     folder = read_folder(directory)
-    known = await learn(config, flow, lambda _: False, ask_source=False)
+    known = await read_snapshot(config, flow, lambda _: False, ask_source=False)
     positions = flow_positions(known)
     found = translate_folder(folder, positions)
     if not found.moves:
@@ -117,9 +117,9 @@ class _Parts:
     initial: Mapping[str, Positions]
 
 
-def flow_positions(known: FlowKnowledge) -> FlowPositions:
+def flow_positions(known: FlowSnapshot) -> FlowPositions:
     policy = naming_policy(known.flow)
-    ends = {source: place.end for source, place in known.places.items()}
+    ends = {source: place.end for source, place in known.locations.items()}
 
     def to_target(source: TopicPartition, offset: int) -> Translated | None:
         asked = (source, offset)
@@ -133,7 +133,7 @@ def flow_positions(known: FlowKnowledge) -> FlowPositions:
                 target_start_offset=known.target_starts.get(place.target),
                 target_end_offset=known.target_ends.get(place.target),
             )
-            for source, place in known.places.items()
+            for source, place in known.locations.items()
         },
         to_target=to_target,
         target_topic=policy.target_topic,

@@ -13,17 +13,17 @@ from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.view import ClusterView
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import MirrorError
-from heliograph.ledger.access import opened_ledger, require_unled
+from heliograph.ledger.access import open_ledger, require_unled
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.heads import is_released
-from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import FlowId, Lane, OffsetRange, TopicPartition
-from heliograph.takeover.alignment import Pin
+from heliograph.takeover.alignment import OffsetSyncAnchor
 from heliograph.takeover.fingerprints import FingerprintReader
 from heliograph.takeover.mm2_state import (
-    Trace,
+    Mm2State,
     connect_group,
-    read_trace,
+    read_mm2_state,
     reads_committed,
     running_workers,
 )
@@ -100,10 +100,10 @@ def _look(
     mirrored = [name for _, name in selection.mirrored if name in target.topics]
     target = with_settings(target_admin, target, mirrored)
     lanes = plan_lanes(flow, selection, source, target)
-    carried: Mapping[TopicPartition, LanePlace] = {}
+    carried: Mapping[TopicPartition, LaneLocation] = {}
     if ledger_topic(flow.id.source) in target.topics:
         carried = asyncio.run(_carried(config, flow, must_be_unled=True))
-    trace = read_trace(config, flow.id)
+    trace = read_mm2_state(config, flow.id)
     bounds = _Bounds(source_admin, target_admin, flow, lanes)
     findings: dict[TopicPartition, LaneFinding] = {}
     logs = list[LaneLogs]()
@@ -139,13 +139,13 @@ def _require_stopped(config: MirrorConfig, flow: FlowConfig) -> None:
 
 async def _carried(
     config: MirrorConfig, flow: FlowConfig, *, must_be_unled: bool
-) -> Mapping[TopicPartition, LanePlace]:
+) -> Mapping[TopicPartition, LaneLocation]:
     """Lanes that the ledger knows."""
-    async with opened_ledger(config, flow.id) as hand:
-        places = await find_places(flow, hand.target, hand.store, every())
+    async with open_ledger(config, flow.id) as ledger:
+        locations = await locate_lanes(flow, ledger.target, ledger.store, all_topics())
         if must_be_unled:
-            require_unled(hand.store.view, flow.id)
-        return {place.lane.source: place for place in places}
+            require_unled(ledger.store.view, flow.id)
+        return {location.lane.source: location for location in locations}
 
 
 class _Bounds:
@@ -177,14 +177,14 @@ class _Bounds:
 
 def _lane(
     lane: Lane,
-    trace: Trace,
-    carried: Mapping[TopicPartition, LanePlace],
+    trace: Mm2State,
+    carried: Mapping[TopicPartition, LaneLocation],
     bounds: _Bounds,
     target: ClusterView,
 ) -> LaneLogs | LaneFinding:
     at, to = lane.id.source, lane.target
-    place = carried.get(at)
-    if place is not None and not is_released(place.record):
+    location = carried.get(at)
+    if location is not None and not is_released(location.record):
         return held(lane.id, to)
     known = (bounds.source_start, bounds.source_end)
     if any(at not in some for some in known) or to not in bounds.target_end:
@@ -197,18 +197,18 @@ def _lane(
         )
     last = trace.positions.get(at)
     resumed = None
-    if place is not None:
-        changed = _changed_topic(place, lane, target)
+    if location is not None:
+        changed = _changed_topic(location, lane, target)
         if changed:
             return refused(lane.id, to, changed)
-        resumed = Pin(
-            source_offset=place.source_next_offset, target_offset=place.target_next_offset
+        resumed = OffsetSyncAnchor(
+            source_offset=location.source_next_offset, target_offset=location.target_next_offset
         )
     source_start = bounds.source_start[at]
     logs = LaneLogs(
         lane=lane,
         stored_next=None if last is None else last + 1,
-        pins=trace.pins.get(at, ()),
+        anchors=trace.anchors.get(at, ()),
         source=OffsetRange(start=source_start, end=max(source_start, bounds.source_end[at])),
         target=OffsetRange(start=bounds.target_start[to], end=bounds.target_end[to]),
         is_compacted="compact" in (target.topics[to.topic].setting("cleanup.policy") or ""),
@@ -218,9 +218,9 @@ def _lane(
     return refused(lane.id, to, problem) if problem else logs
 
 
-def _changed_topic(place: LanePlace, lane: Lane, target: ClusterView) -> str:
+def _changed_topic(location: LaneLocation, lane: Lane, target: ClusterView) -> str:
     """Whether one of the topics is another than the lane was released with."""
-    start = place.record.starts[-1]
+    start = location.record.starts[-1]
     if start.source_topic_id not in (None, lane.source_topic_id):
         return "the source topic was created again since the lane was released"
     if start.target_topic_id not in (None, target.topics[lane.target.topic].id):
@@ -234,7 +234,7 @@ def _walked(
     logs: Sequence[LaneLogs],
     begin: WalkFrom,
     progress: Progress,
-    carried: Mapping[TopicPartition, LanePlace],
+    carried: Mapping[TopicPartition, LaneLocation],
     target: ClusterView,
 ) -> dict[TopicPartition, LaneFinding]:
     if not logs:
@@ -252,11 +252,11 @@ def _walked(
             walker = Walker(source_reader, target_reader, progress.read)
             for walked in walker.walk(logs, begin):
                 lane = walked.logs.lane
-                place = carried.get(lane.id.source)
+                location = carried.get(lane.id.source)
                 findings[lane.id.source] = judge(
                     walked,
                     target.topics[lane.target.topic].id,
-                    None if place is None else place.position,
+                    None if location is None else location.position,
                 )
         finally:
             target_reader.close()
@@ -267,7 +267,7 @@ def _walked(
 
 def _notes(
     flow: FlowConfig,
-    trace: Trace,
+    trace: Mm2State,
     selection: Selection,
     findings: Mapping[TopicPartition, LaneFinding],
 ) -> Iterable[str]:

@@ -56,7 +56,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pin:
+class OffsetSyncAnchor:
     """MirrorMaker 2 said that these are the same record."""
 
     source_offset: int
@@ -108,7 +108,7 @@ def align(
     target: Stretch,
     *,
     stored_next: int | None,
-    pins: Iterable[Pin] = (),
+    anchors: Iterable[OffsetSyncAnchor] = (),
     is_compacted: bool = False,
 ) -> Alignment:
     """Read `target` as a copy of `source`.
@@ -116,7 +116,7 @@ def align(
     `stored_next` is the first source offset that MirrorMaker 2 would copy next; without one it
     would begin at the first of `source`. A target that `is_compacted` lacks records by right.
     """
-    read = _Reading(source, target, stored_next, pins)
+    read = _Reading(source, target, stored_next, anchors)
     segments = read.segments()
     low, high, is_short = _ends(read, segments, is_compacted=is_compacted)
     lives = None if is_compacted or not segments else read.lives(segments[0])
@@ -175,14 +175,18 @@ class _Reading:
     """The target cut into segments, first to last."""
 
     def __init__(
-        self, source: Stretch, target: Stretch, stored_next: int | None, pins: Iterable[Pin]
+        self,
+        source: Stretch,
+        target: Stretch,
+        stored_next: int | None,
+        anchors: Iterable[OffsetSyncAnchor],
     ) -> None:
         self.source, self.target = source.prints, target.prints
         self.is_stored = stored_next is not None
         self.first_unstored = 0 if stored_next is None else source.index_at(stored_next)
         """Index of the record that a new life would begin with."""
         # Of two that disagree about one record the later is about the topic there is.
-        self.pins = sorted(dict(_verified(source, target, pins)).items())
+        self.anchors = sorted(dict(_verified(source, target, anchors)).items())
         """Indexes on the target and on the source."""
         self._by_print: array[int] | None = None
 
@@ -213,14 +217,16 @@ class _Reading:
             self.target,
             first=(first.target, first.source),
             first_unstored=self.first_unstored,
-            pins=dict(self.pins),
+            anchors=dict(self.anchors),
             is_known=lambda fingerprint: bool(self.indexes_of(fingerprint, 0)),
         )
 
     def _room(self, at_target: int, at_source: int) -> tuple[int, int | None]:
         """Records until a pin says otherwise, and where the source goes on if it says so here."""
         room = min(len(self.target) - at_target, max(0, len(self.source) - at_source))
-        for pinned_target, pinned_source in self.pins[bisect_left(self.pins, (at_target, -1)) :]:
+        for pinned_target, pinned_source in self.anchors[
+            bisect_left(self.anchors, (at_target, -1)) :
+        ]:
             ahead = pinned_target - at_target
             if ahead >= room and ahead:
                 break
@@ -273,12 +279,14 @@ class _Reading:
         return sorted(chosen)
 
 
-def _verified(source: Stretch, target: Stretch, pins: Iterable[Pin]) -> Iterator[tuple[int, int]]:
+def _verified(
+    source: Stretch, target: Stretch, anchors: Iterable[OffsetSyncAnchor]
+) -> Iterator[tuple[int, int]]:
     """Pins whose two records are there and equal; a topic that was recreated leaves others."""
-    for pin in pins:
+    for anchor in anchors:
         at_source, at_target = (
-            source.index_of(pin.source_offset),
-            target.index_of(pin.target_offset),
+            source.index_of(anchor.source_offset),
+            target.index_of(anchor.target_offset),
         )
         if at_source is None or at_target is None:
             continue

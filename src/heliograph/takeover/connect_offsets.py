@@ -32,7 +32,7 @@ _MASK_31: Final = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class PositionKey:
+class StoredOffsetKey:
     """Whose position it is."""
 
     connector: str
@@ -46,14 +46,14 @@ def strimzi_connector(flow: FlowId) -> str:
     return f"{flow}.{SOURCE_CONNECTOR}"
 
 
-def encode_position_key(key: PositionKey) -> bytes:
+def encode_position_key(key: StoredOffsetKey) -> bytes:
     if not 0 <= key.partition <= PARTITION_MAX:
         raise WireError(f"Connect offset of partition {key.partition}")
     where = {"cluster": key.cluster, "partition": key.partition, "topic": key.topic}
     return _json([key.connector, where])
 
 
-def decode_position_key(key: bytes | None) -> PositionKey:
+def decode_position_key(key: bytes | None) -> StoredOffsetKey:
     """Raises `WireError` for everything else, positions of other connectors included."""
     parsed = _parsed("key", key)
     if not isinstance(parsed, list) or len(parsed) != 2:
@@ -69,7 +69,7 @@ def decode_position_key(key: bytes | None) -> PositionKey:
     # JSON's true would pass as an int.
     if type(partition) is not int or not 0 <= partition <= PARTITION_MAX:
         raise WireError("Connect offset key: the partition is no number of one")
-    return PositionKey(
+    return StoredOffsetKey(
         connector=connector,
         cluster=ClusterAlias(cluster),
         topic=TopicName(topic),

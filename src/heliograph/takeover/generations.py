@@ -44,12 +44,12 @@ def read_lives(
     *,
     first: tuple[int, int],
     first_unstored: int,
-    pins: Mapping[int, int],
+    anchors: Mapping[int, int],
     is_known: Callable[[int], bool],
 ) -> Lives | None:
     """Every row at once; None where no row of lives makes this copy, or too many do.
 
-    `first` are the target and the source index of the first record that was found; `pins` are
+    `first` are the target and the source index of the first record that was found; `anchors` are
     source indexes by target index; `is_known` says whether a fingerprint is in the source at all.
     """
     if len(target) > RECORDS_MAX:
@@ -57,7 +57,7 @@ def read_lives(
     follower = _Follower(source, first[1], first_unstored)
     for at in range(first[0], len(target)):
         fingerprint = target[at]
-        if not follower.follow(at, fingerprint, pins.get(at)):
+        if not follower.follow(at, fingerprint, anchors.get(at)):
             if is_known(fingerprint):
                 return None
             follower.skip(at)

@@ -11,11 +11,11 @@ from heliograph.compat.offset_syncs import offset_syncs_topic
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import WireError
 from heliograph.model import FlowId, TopicName, TopicPartition
-from heliograph.takeover.alignment import Pin
+from heliograph.takeover.alignment import OffsetSyncAnchor
 from heliograph.takeover.connect_group import connect_members
 from heliograph.takeover.connect_offsets import (
     SOURCE_CONNECTOR,
-    PositionKey,
+    StoredOffsetKey,
     decode_position,
     decode_position_key,
     strimzi_connector,
@@ -28,14 +28,14 @@ _READ_COMMITTED: Final = "read_committed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Mm2State:
     """Of one flow."""
 
     connector: str
     """The name under which the positions were found, or would be looked for."""
     positions: Mapping[TopicPartition, int]
     """The last source offset MirrorMaker 2 stored as mirrored."""
-    pins: Mapping[TopicPartition, tuple[Pin, ...]]
+    anchors: Mapping[TopicPartition, tuple[OffsetSyncAnchor, ...]]
     """Its offset syncs, oldest first."""
     offsets_topic: TopicName
     garbage_records: int
@@ -64,21 +64,21 @@ async def running_workers(config: MirrorConfig, flow: FlowId) -> tuple[str, ...]
     return await connect_members(target, connect_group(config.flow(flow), target))
 
 
-def read_trace(config: MirrorConfig, flow_id: FlowId) -> Trace:
+def read_mm2_state(config: MirrorConfig, flow_id: FlowId) -> Mm2State:
     """Positions and offset syncs as they are now; raises `BrokerError`."""
     flow, target = config.flow(flow_id), config.target_of(flow_id)
     connector, positions, garbage = _read_positions(flow, target)
-    pins, more_garbage = _read_pins(config, flow)
-    return Trace(
+    anchors, more_garbage = _read_pins(config, flow)
+    return Mm2State(
         connector=connector,
         positions=positions,
-        pins=pins,
+        anchors=anchors,
         offsets_topic=offsets_topic(flow, target),
         garbage_records=garbage + more_garbage,
     )
 
 
-def stored_positions(flow: FlowConfig, target: ClusterConfig) -> Mapping[TopicPartition, int]:
+def stored_offsets(flow: FlowConfig, target: ClusterConfig) -> Mapping[TopicPartition, int]:
     """The last source offsets MirrorMaker 2 stored as mirrored; raises `BrokerError`."""
     _, positions, _ = _read_positions(flow, target)
     return positions
@@ -108,7 +108,9 @@ def _is_of_connect(key: bytes | None) -> bool:
     return key is not None and key.startswith(b"[") and key.endswith(b"}]")
 
 
-def _note(positions: dict[TopicPartition, int], key: PositionKey, last_offset: int | None) -> None:
+def _note(
+    positions: dict[TopicPartition, int], key: StoredOffsetKey, last_offset: int | None
+) -> None:
     at = TopicPartition(topic=key.topic, partition=key.partition)
     if last_offset is None:
         positions.pop(at, None)
@@ -129,11 +131,11 @@ def _connector(flow: FlowConfig, found: Mapping[str, object]) -> str:
 
 def _read_pins(
     config: MirrorConfig, flow: FlowConfig
-) -> tuple[Mapping[TopicPartition, tuple[Pin, ...]], int]:
+) -> tuple[Mapping[TopicPartition, tuple[OffsetSyncAnchor, ...]], int]:
     on_source = flow.offset_syncs.location == "source"
     cluster = config.source_of(flow.id) if on_source else config.target_of(flow.id)
     topic = offset_syncs_topic(flow)
-    pins: dict[TopicPartition, list[Pin]] = {}
+    anchors: dict[TopicPartition, list[OffsetSyncAnchor]] = {}
     garbage = 0
     for record in read_records(cluster, topic, timeout_s=_READ_S_MAX):
         if record.value is None:
@@ -144,6 +146,8 @@ def _read_pins(
             garbage += 1
             continue
         at = TopicPartition(topic=sync.topic, partition=sync.partition)
-        pin = Pin(source_offset=sync.upstream_offset, target_offset=sync.downstream_offset)
-        pins.setdefault(at, []).append(pin)
-    return {at: tuple(some) for at, some in pins.items()}, garbage
+        anchor = OffsetSyncAnchor(
+            source_offset=sync.upstream_offset, target_offset=sync.downstream_offset
+        )
+        anchors.setdefault(at, []).append(anchor)
+    return {at: tuple(some) for at, some in anchors.items()}, garbage

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from heliograph.broker.view import ClusterView
 from heliograph.config.schema import ClusterConfig, FlowConfig
 from heliograph.ledger.heads import released_lanes
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
 from heliograph.model import Lane, LaneId, TopicPartition
-from heliograph.takeover.mm2_state import offsets_topic, stored_positions
+from heliograph.takeover.mm2_state import offsets_topic, stored_offsets
 
 
-class Adoption:
+class PendingAdoption:
     """Of one flow. What MirrorMaker 2 stored is read once: it does not run while we do."""
 
     def __init__(self, flow: FlowConfig, target: ClusterConfig) -> None:
@@ -25,15 +25,15 @@ class Adoption:
         self._stored: Mapping[TopicPartition, int] | None = None
 
     def waiting(
-        self, lanes: Iterable[Lane], target: ClusterView, desk: LedgerDesk
+        self, lanes: Iterable[Lane], target: ClusterView, ledgers: LedgerService
     ) -> frozenset[LaneId]:
         """Those of `lanes` that must be adopted before they are carried; raises `BrokerError`."""
-        released = desk.ask(self._flow.id, released_lanes)
+        released = ledgers.ask(self._flow.id, released_lanes)
         if self._stored is None:
             ask = self._flow.on_unadopted == "refuse"
             is_there = offsets_topic(self._flow, self._target) in target.topics
-            self._stored = stored_positions(self._flow, self._target) if ask and is_there else {}
-        begun = desk.ask(self._flow.id, _begun) if self._stored else frozenset()
+            self._stored = stored_offsets(self._flow, self._target) if ask and is_there else {}
+        begun = ledgers.ask(self._flow.id, _begun) if self._stored else frozenset()
         return frozenset(
             lane.id
             for lane in lanes

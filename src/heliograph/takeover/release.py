@@ -20,25 +20,25 @@ from heliograph.compat.offset_syncs import offset_syncs_topic
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, MirrorError
 from heliograph.ledger.access import (
-    LedgerHand,
-    held_ledger,
-    opened_ledger,
+    OpenLedger,
+    lease_ledger,
+    open_ledger,
     require_unled,
 )
 from heliograph.ledger.entries import RELEASED, ledger_topic
 from heliograph.ledger.heads import is_released, settled_head
-from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import FlowId, LaneId, TopicName, TopicPartition
 from heliograph.takeover.connect_offsets import (
-    PositionKey,
+    StoredOffsetKey,
     encode_position,
     encode_position_key,
     partition_of,
 )
 from heliograph.takeover.mm2_state import (
-    Trace,
+    Mm2State,
     offsets_topic,
-    read_trace,
+    read_mm2_state,
     reads_committed,
     running_workers,
 )
@@ -46,7 +46,7 @@ from heliograph.topics.naming import source_alias
 from heliograph.wire.mirror_records import OffsetSync, encode_offset_sync
 
 
-class Handing(StrEnum):
+class ReleaseAction(StrEnum):
     RELEASE = "release"
     DONE = "released already"
     """MirrorMaker 2 has its position; it may have gone on since, so nothing is written again."""
@@ -58,7 +58,7 @@ class Handing(StrEnum):
 class LaneRelease:
     lane: LaneId
     target: TopicPartition
-    handing: Handing
+    handing: ReleaseAction
     next_source_offset: int
     stored_next: int | None
     """Where MirrorMaker 2 would have gone on otherwise."""
@@ -78,7 +78,7 @@ class FlowRelease:
 
     @property
     def releasable(self) -> tuple[LaneRelease, ...]:
-        return tuple(lane for lane in self.lanes if lane.handing is Handing.RELEASE)
+        return tuple(lane for lane in self.lanes if lane.handing is ReleaseAction.RELEASE)
 
     @property
     def has_problems(self) -> bool:
@@ -97,16 +97,16 @@ async def _release(config: MirrorConfig, flow: FlowConfig, *, write: bool) -> Fl
     workers = await running_workers(config, flow.id)
     if workers:
         raise MirrorError(f"MirrorMaker 2 is running already: {', '.join(workers)}")
-    ledger = ledger_topic(flow.id.source)
-    if ledger not in ClusterAdmin(config.target_of(flow.id)).describe_topics([ledger]):
+    topic = ledger_topic(flow.id.source)
+    if topic not in ClusterAdmin(config.target_of(flow.id)).describe_topics([topic]):
         raise MirrorError(f"there is no ledger of {flow.id}: Heliograph has mirrored nothing")
-    trace = read_trace(config, flow.id)
-    async with held_ledger(config, flow.id) if write else opened_ledger(config, flow.id) as hand:
-        places = await find_places(flow, hand.target, hand.store, every())
+    trace = read_mm2_state(config, flow.id)
+    async with lease_ledger(config, flow.id) if write else open_ledger(config, flow.id) as ledger:
+        locations = await locate_lanes(flow, ledger.target, ledger.store, all_topics())
         if not write:
-            require_unled(hand.store.view, flow.id)
-        ends = await hand.target.list_offsets([place.target for place in places], LATEST)
-        lanes = tuple(_lane(place, trace, ends.get(place.target)) for place in places)
+            require_unled(ledger.store.view, flow.id)
+        ends = await ledger.target.list_offsets([location.target for location in locations], LATEST)
+        lanes = tuple(_lane(location, trace, ends.get(location.target)) for location in locations)
         found = FlowRelease(
             flow=flow.id,
             offsets_topic=trace.offsets_topic,
@@ -116,46 +116,48 @@ async def _release(config: MirrorConfig, flow: FlowConfig, *, write: bool) -> Fl
             written=write,
         )
         if write and found.releasable:
-            await _write(config, flow, hand, found, {place.lane: place for place in places})
+            await _write(
+                config, flow, ledger, found, {location.lane: location for location in locations}
+            )
     return found
 
 
-def _lane(place: LanePlace, trace: Trace, end: int | BrokerError | None) -> LaneRelease:
-    last = trace.positions.get(place.lane.source)
-    handing, problem = _handing(place, end, is_stored=last is not None)
+def _lane(location: LaneLocation, trace: Mm2State, end: int | BrokerError | None) -> LaneRelease:
+    last = trace.positions.get(location.lane.source)
+    handing, problem = _handing(location, end, is_stored=last is not None)
     return LaneRelease(
-        lane=place.lane,
-        target=place.target,
+        lane=location.lane,
+        target=location.target,
         handing=handing,
-        next_source_offset=place.source_next_offset,
+        next_source_offset=location.source_next_offset,
         stored_next=None if last is None else last + 1,
-        sync=_sync(place),
+        sync=_sync(location),
         problem=problem,
     )
 
 
 def _handing(
-    place: LanePlace, end: int | BrokerError | None, *, is_stored: bool
-) -> tuple[Handing, str]:
-    if is_released(place.record) and is_stored:
-        return Handing.DONE, ""
+    location: LaneLocation, end: int | BrokerError | None, *, is_stored: bool
+) -> tuple[ReleaseAction, str]:
+    if is_released(location.record) and is_stored:
+        return ReleaseAction.DONE, ""
     if not isinstance(end, int):
-        return Handing.REFUSED, str(end or "its target partition is gone")
-    if not place.exact and end != place.target_next_offset:
-        return Handing.REFUSED, "its exact place is not known; run the mirror once first"
-    return (Handing.RELEASE if place.source_next_offset else Handing.EMPTY), ""
+        return ReleaseAction.REFUSED, str(end or "its target partition is gone")
+    if not location.exact and end != location.target_next_offset:
+        return ReleaseAction.REFUSED, "its exact place is not known; run the mirror once first"
+    return (ReleaseAction.RELEASE if location.source_next_offset else ReleaseAction.EMPTY), ""
 
 
-def _sync(place: LanePlace) -> OffsetSync | None:
+def _sync(location: LaneLocation) -> OffsetSync | None:
     """The last record that was mirrored, on both sides."""
-    runs = place.record.runs
-    if place.position <= runs.source_restart_position:
+    runs = location.record.runs
+    if location.position <= runs.source_restart_position:
         return None
     return OffsetSync(
-        topic=place.lane.source.topic,
-        partition=place.lane.source.partition,
-        upstream_offset=runs.source_offset_at(place.position - 1),
-        downstream_offset=runs.target_offset_at(place.position - 1),
+        topic=location.lane.source.topic,
+        partition=location.lane.source.partition,
+        upstream_offset=runs.source_offset_at(location.position - 1),
+        downstream_offset=runs.target_offset_at(location.position - 1),
     )
 
 
@@ -172,9 +174,9 @@ def _notes(config: MirrorConfig, flow: FlowConfig) -> Iterable[str]:
 async def _write(
     config: MirrorConfig,
     flow: FlowConfig,
-    hand: LedgerHand,
+    ledger: OpenLedger,
     found: FlowRelease,
-    places: Mapping[LaneId, LanePlace],
+    locations: Mapping[LaneId, LaneLocation],
 ) -> None:
     """Positions first: until the heads say `released`, a run would go on as if nothing were."""
     clients = Clients(config)
@@ -194,15 +196,15 @@ async def _write(
         clients.close()
     heads = [
         settled_head(
-            places[lane.lane],
-            places[lane.lane].record.head,
+            locations[lane.lane],
+            locations[lane.lane].record.head,
             state=RELEASED,
             detail="handed to MirrorMaker 2; `heliograph adopt` takes it over again",
         )
         for lane in found.lanes
-        if lane.handing in (Handing.RELEASE, Handing.EMPTY)
+        if lane.handing in (ReleaseAction.RELEASE, ReleaseAction.EMPTY)
     ]
-    await hand.store.write(heads)
+    await ledger.store.write(heads)
 
 
 def _write_positions(
@@ -220,7 +222,7 @@ def _write_positions(
     records: list[Record] = []
     for lane in found.releasable:
         key = encode_position_key(
-            PositionKey(
+            StoredOffsetKey(
                 connector=found.connector,
                 cluster=source_alias(flow),
                 topic=lane.lane.source.topic,

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from heliograph.ledger.runs import Run
 from heliograph.model import LaneId, OffsetRange, TopicId, TopicPartition
-from heliograph.takeover.alignment import Alignment, Pin, Repeat
+from heliograph.takeover.alignment import Alignment, OffsetSyncAnchor, Repeat
 from heliograph.takeover.walk import LaneLogs, Walked, last_restart
 
 
@@ -144,7 +144,9 @@ def _next(walked: Walked) -> tuple[int, tuple[str, ...], str]:
 def _by_syncs(logs: LaneLogs) -> tuple[int, tuple[str, ...], str]:
     """The target has nothing left to compare: position and offset syncs have to be believed."""
     stored = logs.stored_next or 0
-    last = logs.pins[-1] if logs.pins else Pin(source_offset=-1, target_offset=-1)
+    last = (
+        logs.anchors[-1] if logs.anchors else OffsetSyncAnchor(source_offset=-1, target_offset=-1)
+    )
     if last.target_offset == logs.target.end - 1 and last.source_offset + 1 >= stored:
         return last.source_offset + 1, (), ""
     doubt = "the target has deleted everything, so the stored position is believed"
@@ -183,8 +185,8 @@ def _notes(walked: Walked, older: int) -> tuple[str, ...]:
     if older:
         said.append(f"{older:,} records are older than the source's first")
     restart = last_restart(walked.logs)
-    if restart is not None and walked.logs.pins[restart].target_offset < walked.target_from:
-        begun = walked.logs.pins[restart]
+    if restart is not None and walked.logs.anchors[restart].target_offset < walked.target_from:
+        begun = walked.logs.anchors[restart]
         said.append(
             f"MirrorMaker 2 was restarted at source {begun.source_offset}, before the comparison "
             "began; --from earliest finds what it copied twice there"

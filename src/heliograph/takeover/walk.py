@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from heliograph.model import Lane, OffsetRange, TopicPartition
-from heliograph.takeover.alignment import Alignment, Pin, Stretch, align
+from heliograph.takeover.alignment import Alignment, OffsetSyncAnchor, Stretch, align
 from heliograph.takeover.fingerprints import FingerprintReader
 
 RECORDS_AT_ONCE: Final = 2_000_000
@@ -40,13 +40,13 @@ class LaneLogs:
     lane: Lane
     stored_next: int | None
     """The first source offset MirrorMaker 2 would copy next; None where it stored nothing."""
-    pins: tuple[Pin, ...]
+    anchors: tuple[OffsetSyncAnchor, ...]
     source: OffsetRange
     """What the source lets MirrorMaker 2 read."""
     target: OffsetRange
     is_compacted: bool
     """Whether the target drops records by key."""
-    resumed: Pin | None = None
+    resumed: OffsetSyncAnchor | None = None
     """The next record on both sides, where Heliograph carried the lane before MirrorMaker 2 did."""
 
 
@@ -67,7 +67,7 @@ class Walked:
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Walk:
     logs: LaneLogs
-    start: Pin
+    start: OffsetSyncAnchor
     """Where both sides are read from."""
     source_end: int
     is_last_try: bool
@@ -163,8 +163,8 @@ def _begin(logs: LaneLogs, begin: WalkFrom) -> _Walk:
 
 def last_restart(logs: LaneLogs) -> int | None:
     """Index of the last sync that goes back in the source while the target went on."""
-    for index in range(len(logs.pins) - 1, 0, -1):
-        before, after = logs.pins[index - 1], logs.pins[index]
+    for index in range(len(logs.anchors) - 1, 0, -1):
+        before, after = logs.anchors[index - 1], logs.anchors[index]
         if after.source_offset <= before.source_offset and (
             after.target_offset > before.target_offset
         ):
@@ -172,38 +172,40 @@ def last_restart(logs: LaneLogs) -> int | None:
     return None
 
 
-def _newest_sync(logs: LaneLogs) -> Pin | None:
+def _newest_sync(logs: LaneLogs) -> OffsetSyncAnchor | None:
     """The last one written that is not after the stored position, of records that are there."""
     if logs.stored_next is None:
         return None
-    newest = _last_before(logs, logs.pins, logs.stored_next)
+    newest = _last_before(logs, logs.anchors, logs.stored_next)
     restart = last_restart(logs)
     if newest is None or restart is None:
         return newest
-    begun = logs.pins[restart]
-    earlier = _last_before(logs, logs.pins[:restart], begun.source_offset)
+    begun = logs.anchors[restart]
+    earlier = _last_before(logs, logs.anchors[:restart], begun.source_offset)
     if earlier is None or logs.target.end - earlier.target_offset > RESTART_RECORDS_MAX:
         return newest
-    return min(newest, earlier, key=lambda pin: pin.target_offset)
+    return min(newest, earlier, key=lambda anchor: anchor.target_offset)
 
 
-def _last_before(logs: LaneLogs, pins: Sequence[Pin], source_offset: int) -> Pin | None:
-    for pin in reversed(pins):
+def _last_before(
+    logs: LaneLogs, anchors: Sequence[OffsetSyncAnchor], source_offset: int
+) -> OffsetSyncAnchor | None:
+    for anchor in reversed(anchors):
         if (
-            pin.source_offset < source_offset
-            and logs.source.start <= pin.source_offset < logs.source.end
-            and logs.target.start <= pin.target_offset < logs.target.end
+            anchor.source_offset < source_offset
+            and logs.source.start <= anchor.source_offset < logs.source.end
+            and logs.target.start <= anchor.target_offset < logs.target.end
         ):
-            return pin
+            return anchor
     return None
 
 
 def _from_earliest(logs: LaneLogs) -> _Walk:
-    start = Pin(source_offset=logs.source.start, target_offset=logs.target.start)
+    start = OffsetSyncAnchor(source_offset=logs.source.start, target_offset=logs.target.start)
     return _started(logs, start, is_last_try=True)
 
 
-def _started(logs: LaneLogs, start: Pin, *, is_last_try: bool) -> _Walk:
+def _started(logs: LaneLogs, start: OffsetSyncAnchor, *, is_last_try: bool) -> _Walk:
     count = max(0, logs.target.end - start.target_offset)
     # From the first record on, the source may hold more than the target ever kept.
     since = max(start.source_offset, logs.stored_next or 0)
@@ -233,7 +235,7 @@ def _judge(walk: _Walk) -> Walked | _Walk:
         walk.source,
         walk.target,
         stored_next=logs.stored_next,
-        pins=logs.pins,
+        anchors=logs.anchors,
         is_compacted=logs.is_compacted,
     )
     is_whole = walk.source_end >= logs.source.end

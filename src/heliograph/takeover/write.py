@@ -18,7 +18,7 @@ from typing import Final
 from heliograph.clock import now_ms
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import InvariantError, MirrorError
-from heliograph.ledger.access import LedgerHand, held_ledger
+from heliograph.ledger.access import OpenLedger, lease_ledger
 from heliograph.ledger.entries import (
     ADOPTED,
     RUNS_PER_ENTRY_MAX,
@@ -33,7 +33,7 @@ from heliograph.ledger.entries import (
 )
 from heliograph.ledger.entry_codec import encode
 from heliograph.ledger.heads import settled_head
-from heliograph.ledger.locations import LanePlace, every, find_places
+from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.ledger.runs import Run
 from heliograph.model import FlowId
 from heliograph.takeover.verdict import LaneFinding, Verdict
@@ -53,37 +53,42 @@ async def write_adoption(
     if not wanted:
         return 0
     author = new_author()
-    async with held_ledger(config, flow) as hand:
-        await hand.store.catch_up()
-        _require_as_found(hand, wanted)
+    async with lease_ledger(config, flow) as ledger:
+        await ledger.store.catch_up()
+        _require_as_found(ledger, wanted)
         if any(each.resumed_position is not None for each in wanted):
             adopted = {each.lane for each in wanted}
-            places = await find_places(config.flow(flow), hand.target, hand.store, every())
+            locations = await locate_lanes(
+                config.flow(flow), ledger.target, ledger.store, all_topics()
+            )
             await _renew_producer(
-                hand, [place for place in places if place.lane not in adopted], wanted, author
+                ledger,
+                [location for location in locations if location.lane not in adopted],
+                wanted,
+                author,
             )
             return len(wanted)
-        await _open(hand, flow, source_cluster_id)
+        await _open(ledger, flow, source_cluster_id)
         for entries in _batches(lane_entries(each, author) for each in wanted):
-            await hand.store.write(entries)
-        await hand.store.catch_up()
-        _require_first(hand, wanted, author)
+            await ledger.store.write(entries)
+        await ledger.store.catch_up()
+        _require_first(ledger, wanted, author)
     return len(wanted)
 
 
-def _require_as_found(hand: LedgerHand, wanted: Iterable[LaneFinding]) -> None:
+def _require_as_found(ledger: OpenLedger, wanted: Iterable[LaneFinding]) -> None:
     """Another adoption may have been quicker than the one who answered `y`."""
     for each in wanted:
         source = each.lane.source
-        record = hand.store.view.lane(source.topic, source.partition)
+        record = ledger.store.view.lane(source.topic, source.partition)
         has_begun = record is not None and bool(record.starts)
         if has_begun != (each.resumed_position is not None):
             raise MirrorError(f"{each.lane}: the ledger has changed meanwhile; look again")
 
 
-async def _open(hand: LedgerHand, flow: FlowId, source_cluster_id: str | None) -> None:
-    if hand.store.view.flow is None:
-        producer_id, epoch = await hand.target.new_producer_id()
+async def _open(ledger: OpenLedger, flow: FlowId, source_cluster_id: str | None) -> None:
+    if ledger.store.view.flow is None:
+        producer_id, epoch = await ledger.target.new_producer_id()
         entry = FlowEntry(
             flow=flow,
             producer_id=producer_id,
@@ -91,23 +96,23 @@ async def _open(hand: LedgerHand, flow: FlowId, source_cluster_id: str | None) -
             source_cluster_id=source_cluster_id or "",
             created_ms=now_ms(),
         )
-        await hand.store.write([entry])
+        await ledger.store.write([entry])
 
 
 async def _renew_producer(
-    hand: LedgerHand, others: Sequence[LanePlace], wanted: Sequence[LaneFinding], author: str
+    ledger: OpenLedger, others: Sequence[LaneLocation], wanted: Sequence[LaneFinding], author: str
 ) -> None:
     """Every lane must find its place by its head, for the new producer is in no log."""
-    for entries in _batches([settled_head(place, place.record.head)] for place in others):
-        await hand.store.write(entries)
+    for entries in _batches([settled_head(location, location.record.head)] for location in others):
+        await ledger.store.write(entries)
     for entries in _batches(lane_entries(each, author) for each in wanted):
-        await hand.store.write(entries)
-    old = hand.store.view.flow
+        await ledger.store.write(entries)
+    old = ledger.store.view.flow
     if old is None:
         raise InvariantError("a ledger with lanes names no producer")
-    producer_id, epoch = await hand.target.new_producer_id()
+    producer_id, epoch = await ledger.target.new_producer_id()
     new = replace(old, producer_id=producer_id, producer_epoch=epoch, created_ms=now_ms())
-    await hand.store.write([Tombstone(key=FlowKey(producer_id=old.producer_id)), new])
+    await ledger.store.write([Tombstone(key=FlowKey(producer_id=old.producer_id)), new])
 
 
 def lane_entries(found: LaneFinding, author: str) -> list[Entry]:
@@ -178,9 +183,9 @@ def _batches(lanes: Iterable[Sequence[Entry]]) -> Iterator[list[Entry]]:
         yield batch
 
 
-def _require_first(hand: LedgerHand, wanted: Iterable[LaneFinding], author: str) -> None:
+def _require_first(ledger: OpenLedger, wanted: Iterable[LaneFinding], author: str) -> None:
     for each in wanted:
         source = each.lane.source
-        record = hand.store.view.lane(source.topic, source.partition)
+        record = ledger.store.view.lane(source.topic, source.partition)
         if record is None or not record.starts or record.starts[0].author != author:
             raise MirrorError(f"{each.lane}: another mirror began it at the same moment")

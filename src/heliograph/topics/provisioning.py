@@ -23,7 +23,7 @@ _PRODUCER_COMPRESSION: Final = "producer"
 _LOG_APPEND_TIME: Final = "LogAppendTime"
 
 
-class Weight(StrEnum):
+class Severity(StrEnum):
     NOTE = "note"
     """Worth knowing; everything is mirrored all the same."""
     PROBLEM = "problem"
@@ -34,7 +34,7 @@ class Weight(StrEnum):
 class PlanNote:
     topic: TopicName
     """The topic's name on the target."""
-    weight: Weight
+    weight: Severity
     text: str
 
 
@@ -108,7 +108,7 @@ def configs_to_copy(topic: TopicView, copied: ConfigFilter) -> Mapping[str, str]
     }
 
 
-def is_topics_to_say(setting: TopicSetting) -> bool:
+def is_topic_level(setting: TopicSetting) -> bool:
     """Whether a topic elsewhere may have it: brokers' files and secrets stay where they are."""
     return not (
         setting.read_only or setting.sensitive or setting.origin is ConfigOrigin.STATIC_BROKER
@@ -117,7 +117,7 @@ def is_topics_to_say(setting: TopicSetting) -> bool:
 
 def _is_own(setting: TopicSetting) -> bool:
     """Whether somebody set it, rather than Kafka's own defaults for all topics."""
-    return is_topics_to_say(setting) and setting.origin is not ConfigOrigin.DEFAULT
+    return is_topic_level(setting) and setting.origin is not ConfigOrigin.DEFAULT
 
 
 def _growth(present: TopicView, wanted: TopicView) -> PartitionsToGrow | None:
@@ -213,8 +213,8 @@ def _whole_number(text: str | None) -> int | None:
 
 
 def _note(topic: TopicName, text: str) -> PlanNote:
-    return PlanNote(topic=topic, weight=Weight.NOTE, text=text)
+    return PlanNote(topic=topic, weight=Severity.NOTE, text=text)
 
 
 def _problem(topic: TopicName, text: str) -> PlanNote:
-    return PlanNote(topic=topic, weight=Weight.PROBLEM, text=text)
+    return PlanNote(topic=topic, weight=Severity.PROBLEM, text=text)

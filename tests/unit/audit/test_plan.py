@@ -4,19 +4,19 @@ from itertools import pairwise
 
 from heliograph.audit.findings import Finding, FindingKind
 from heliograph.audit.plan import (
-    LaneNote,
     LanePlan,
+    LaneProgressNote,
     cut_units,
-    in_turn,
     lane_memo,
     note_of,
     repairs_memo,
     repairs_of,
+    round_robin,
     tail_units,
 )
 from heliograph.audit.units import UnitMap
 from heliograph.ledger.entries import StartEntry
-from heliograph.ledger.locations import LanePlace
+from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.view import LaneRecord, LedgerView
 from heliograph.model import (
@@ -38,7 +38,7 @@ GAPPED = (
 )
 
 
-def place(runs: tuple[Run, ...], position: int) -> LanePlace:
+def location(runs: tuple[Run, ...], position: int) -> LaneLocation:
     start = StartEntry(
         topic=SOURCE.topic,
         partition=SOURCE.partition,
@@ -51,7 +51,7 @@ def place(runs: tuple[Run, ...], position: int) -> LanePlace:
         at_ms=1,
     )
     folded = Runs(runs)
-    return LanePlace(
+    return LaneLocation(
         lane=LaneId(flow=FLOW, source=SOURCE),
         target=TARGET,
         record=LaneRecord(head=None, runs=folded, losses=(), starts=(start,)),
@@ -64,7 +64,9 @@ def place(runs: tuple[Run, ...], position: int) -> LanePlace:
 
 
 def test_units_follow_one_another_on_both_sides_without_a_gap() -> None:
-    units = cut_units(place(GAPPED, 90), 0, 90, records_max=25, read_committed=True, target_end=200)
+    units = cut_units(
+        location(GAPPED, 90), 0, 90, records_max=25, read_committed=True, target_end=200
+    )
 
     assert [(unit.start_position, unit.end_position) for unit in units] == [
         (0, 25),
@@ -81,7 +83,7 @@ def test_units_follow_one_another_on_both_sides_without_a_gap() -> None:
 
 
 def test_a_unit_knows_which_offsets_are_its_records() -> None:
-    (unit,) = cut_units(place(GAPPED, 90), 30, 90, records_max=100, read_committed=True)
+    (unit,) = cut_units(location(GAPPED, 90), 30, 90, records_max=100, read_committed=True)
     found = UnitMap(unit)
 
     assert found.of_source(130).position == 30
@@ -99,14 +101,14 @@ def test_nothing_of_a_source_topic_that_was_replaced_is_compared() -> None:
         Run(position=20, source_offset=0, target_offset=20),
     )
 
-    (unit,) = cut_units(place(runs, 30), 0, 30, records_max=100, read_committed=True)
+    (unit,) = cut_units(location(runs, 30), 0, 30, records_max=100, read_committed=True)
 
     assert (unit.start_position, unit.end_position) == (20, 30)
     assert unit.is_first
 
 
 def test_the_tail_is_one_unit_of_the_last_records_and_none_of_an_empty_lane() -> None:
-    (unit,) = tail_units([place(GAPPED, 90), place(GAPPED, 0)], 10)
+    (unit,) = tail_units([location(GAPPED, 90), location(GAPPED, 0)], 10)
 
     assert (unit.start_position, unit.end_position) == (80, 90)
     assert unit.source_range == OffsetRange(start=181, end=193)
@@ -122,13 +124,13 @@ def test_lanes_take_turns() -> None:
             unit_count=len(units),
         )
         for units in (
-            cut_units(place(GAPPED, 90), 0, 90, records_max=30, read_committed=True),
-            cut_units(place(GAPPED, 20), 0, 20, records_max=30, read_committed=True),
+            cut_units(location(GAPPED, 90), 0, 90, records_max=30, read_committed=True),
+            cut_units(location(GAPPED, 20), 0, 20, records_max=30, read_committed=True),
         )
         for unit in units[:1]
     ]
 
-    assert [unit.start_position for unit in in_turn(plans)] == [0, 0, 30, 60]
+    assert [unit.start_position for unit in round_robin(plans)] == [0, 0, 30, 60]
 
 
 def test_notes_in_the_ledger_come_back_and_garbage_is_nothing() -> None:
@@ -138,7 +140,7 @@ def test_notes_in_the_ledger_come_back_and_garbage_is_nothing() -> None:
         target=OffsetRange(start=1, end=1),
         records=1,
     )
-    note = LaneNote(position=7, at_ms=5, is_over=False, findings=(finding,))
+    note = LaneProgressNote(position=7, at_ms=5, is_over=False, findings=(finding,))
     repaired = (OffsetRange(start=3, end=9),)
     view = LedgerView()
     view.apply(lane_memo(SOURCE, note))

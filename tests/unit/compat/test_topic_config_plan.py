@@ -12,7 +12,7 @@ from heliograph.broker.view import ClusterView, ConfigOrigin, TopicSetting, Topi
 from heliograph.compat.topic_config_plan import TopicConfigPlan, plan_topic_configs
 from heliograph.config.sections import TopicConfigsSync
 from heliograph.model import TopicName
-from heliograph.topics.provisioning import Weight
+from heliograph.topics.provisioning import Severity
 from heliograph.topics.selection import select_topics
 from tests.unit.topics.views import SOURCE, TARGET, cluster, flow_with, setting, topic
 
@@ -139,7 +139,7 @@ def test_a_setting_the_target_does_not_know_is_said_and_stops_no_other() -> None
 
     assert [change.name for change in plan.topics[0].changes] == ["retention.ms"]
     (note,) = plan.notes
-    assert note.weight is Weight.NOTE
+    assert note.weight is Severity.NOTE
     assert note.text == "the target has no such setting: remote.copy.disable"
 
 
@@ -157,7 +157,7 @@ def test_settings_that_are_not_shown_are_a_problem_and_are_left_alone(refused: s
 
     assert plan.topics == ()
     (note,) = plan.notes
-    assert note.weight is Weight.PROBLEM
+    assert note.weight is Severity.PROBLEM
     assert note.text == "settings are not followed: missing permission X"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from heliograph.config.load import parse_config
-from heliograph.config.secrets import Surroundings
+from heliograph.config.secrets import Environment
 
 FILE = """
 clusters = A, B
@@ -24,7 +24,7 @@ config.providers.env.class = org.apache.kafka.common.config.provider.EnvVarConfi
 
 def test_variables_behind_secret_keys_are_known_and_others_are_not_touched() -> None:
     environment = {"SERVERS": "a:9092", "PASSWORD": "hidden", "KEY_WORD": "too", "HOME": "/root"}
-    around = Surroundings(environment=environment, read_bytes=Path.read_bytes)
+    around = Environment(environment=environment, read_bytes=Path.read_bytes)
 
     config = parse_config(FILE, source="mm2.properties", around=around)
 

@@ -9,7 +9,7 @@ import pytest
 
 from heliograph.config.load import parse_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.config.secrets import Surroundings
+from heliograph.config.secrets import Environment
 from heliograph.errors import ConfigError
 
 TWO_CLUSTERS = """\
@@ -22,7 +22,7 @@ A->B.enabled = true
 
 def around(
     files: Mapping[str, bytes] | None = None, environment: Mapping[str, str] | None = None
-) -> Surroundings:
+) -> Environment:
     held = files or {}
 
     def read_bytes(path: Path) -> bytes:
@@ -30,7 +30,7 @@ def around(
             raise FileNotFoundError(2, "No such file or directory")
         return held[str(path)]
 
-    return Surroundings(environment=environment or {}, read_bytes=read_bytes)
+    return Environment(environment=environment or {}, read_bytes=read_bytes)
 
 
 def config_of(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.config.load import load_config
-from heliograph.drill.background import drill_aside, stand_back
+from heliograph.drill.background import drill_aside, lower_priority
 from heliograph.drill.report import DrillOptions
 from heliograph.errors import BrokerError
 from tests.kit.mirror import write_config
@@ -20,7 +20,7 @@ from tests.unit.drill.drills import report
 
 
 def _tell_priority(there: Connection) -> None:
-    stand_back()
+    lower_priority()
     there.send(
         (
             os.getsid(0) == os.getpid(),

@@ -124,9 +124,9 @@ def test_places_that_are_doubtful_are_compared_whatever_the_turn() -> None:
 
 
 def test_the_bytes_of_a_drill_are_bounded_however_many_places_it_samples() -> None:
-    places = GROUPS_MAX * PARTITIONS_PER_GROUP_MAX
+    locations = GROUPS_MAX * PARTITIONS_PER_GROUP_MAX
 
-    assert stretch_bytes_max(places) * places * 4 <= BYTES_MAX
+    assert stretch_bytes_max(locations) * locations * 4 <= BYTES_MAX
     assert spread({}, 7) == {}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from heliograph.broker.clients import Clients
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.driver.reconcile import Mirror
-from heliograph.ledger.service import LedgerDesk
+from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
     FlowId,
@@ -53,9 +53,9 @@ class FakeSlots:
 
 
 def test_lanes_of_a_flow_that_somebody_else_took_leave_the_slots() -> None:
-    desk, slots = LedgerDesk(CONFIG.clusters), FakeSlots()
+    ledgers, slots = LedgerService(CONFIG.clusters), FakeSlots()
     try:
-        mirror = Mirror(CONFIG, desk, Clients(CONFIG), 1, leads=lambda _: False)
+        mirror = Mirror(CONFIG, ledgers, Clients(CONFIG), 1, leads=lambda _: False)
         mirror._flows[FLOW].lanes, mirror._flows[FLOW].ready = (LANE,), True
         was_due = mirror.due
 
@@ -65,26 +65,26 @@ def test_lanes_of_a_flow_that_somebody_else_took_leave_the_slots() -> None:
         assert slots.applied == [{SlotId(0): ()}]
         assert not mirror.ready
     finally:
-        desk.close()
+        ledgers.close()
 
 
 def test_a_driver_that_stands_by_has_nothing_to_do_and_is_not_finished() -> None:
-    desk = LedgerDesk(CONFIG.clusters)
+    ledgers = LedgerService(CONFIG.clusters)
     try:
-        mirror = Mirror(CONFIG, desk, Clients(CONFIG), 1, leads=lambda _: False)
+        mirror = Mirror(CONFIG, ledgers, Clients(CONFIG), 1, leads=lambda _: False)
 
         assert not mirror.due
         assert not mirror.finished({})
     finally:
-        desk.close()
+        ledgers.close()
 
 
 def test_a_fenced_flow_leaves_the_slots_from_any_thread_and_holds_up_no_end() -> None:
-    desk, slots, fenced = LedgerDesk(CONFIG.clusters), FakeSlots(), threading.Event()
+    ledgers, slots, fenced = LedgerService(CONFIG.clusters), FakeSlots(), threading.Event()
     try:
         mirror = Mirror(
             CONFIG,
-            desk,
+            ledgers,
             Clients(CONFIG),
             1,
             leads=lambda _: not fenced.is_set(),
@@ -103,4 +103,4 @@ def test_a_fenced_flow_leaves_the_slots_from_any_thread_and_holds_up_no_end() ->
         assert mirror.problems == {FLOW: "failed over"}
         assert mirror.finished({})
     finally:
-        desk.close()
+        ledgers.close()

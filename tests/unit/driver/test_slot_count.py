@@ -7,7 +7,7 @@ import pytest
 from heliograph.cli.run import slot_count
 from heliograph.config.load import parse_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.config.secrets import Surroundings
+from heliograph.config.secrets import Environment
 
 FLOW = (
     "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
@@ -37,5 +37,5 @@ def config_of(text: str) -> MirrorConfig:
         raise FileNotFoundError(str(path))
 
     return parse_config(
-        text, source="mm2.properties", around=Surroundings(environment={}, read_bytes=nothing)
+        text, source="mm2.properties", around=Environment(environment={}, read_bytes=nothing)
     )

@@ -11,8 +11,8 @@ from typing import cast
 from heliograph.engine.jobs import JobEnded
 from heliograph.engine.link import Session
 from heliograph.engine.messages import AddLanes, Down, Drain, Hello, Progress, Settled, Stop
-from heliograph.engine.supervisor import Crew, SlotState
-from heliograph.engine.task import Outcome, Settlement, whereabouts
+from heliograph.engine.supervisor import SlotState, SlotSupervisor
+from heliograph.engine.task import Outcome, SlotResult, machine_id
 from heliograph.model import SlotId
 from tests.unit.engine.lanes import lane, progress
 
@@ -29,7 +29,7 @@ class PlayedJob:
         self.cancelled = True
 
     def end(self, outcome: Outcome, detail: str = "") -> None:
-        settlement = Settlement(
+        settlement = SlotResult(
             slot=self.slot, generation=self.generation, outcome=outcome, detail=detail
         )
         self._ended(settlement, "")
@@ -58,7 +58,7 @@ class Stage:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.jobs: list[PlayedJob] = []
-        self.crew = Crew(
+        self.crew = SlotSupervisor(
             lease_s=LEASE_S, submit=self._submit, post=self._run_now, clock_s=lambda: self.now_s
         )
 
@@ -109,7 +109,7 @@ def test_a_task_lost_for_sure_is_replaced_at_once_and_alone() -> None:
     stage.crew.want({S0: (lane(0),), S1: (lane(1),)})
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    first = stage.connect(S0, machine=whereabouts(), pid=gone.pid)
+    first = stage.connect(S0, machine=machine_id(), pid=gone.pid)
     second = stage.connect(S1)
 
     stage.lose(first)

@@ -20,7 +20,7 @@ from heliograph.engine.messages import (
     Settled,
     Stop,
 )
-from heliograph.engine.task import CarrierFactory, Outcome, Settlement, SlotOrder, run_slot
+from heliograph.engine.task import CarrierFactory, Outcome, SlotOrder, SlotResult, run_slot
 from heliograph.model import LaneId, LaneProgress, SlotId
 from tests.spark.fake_carrier import BrokenCarrier, FakeCarrier
 from tests.spark.kit import wait_until
@@ -67,7 +67,7 @@ def after(server: LinkServer, delay_s: float, function: Callable[[], None]) -> N
     server.call(begin)
 
 
-Run = Callable[..., Settlement]
+Run = Callable[..., SlotResult]
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def server(script: Script) -> Iterator[LinkServer]:
 def run(server: LinkServer) -> Run:
     port = server.start()
 
-    def run(carrier: CarrierFactory = FakeCarrier, token: bytes = TOKEN) -> Settlement:
+    def run(carrier: CarrierFactory = FakeCarrier, token: bytes = TOKEN) -> SlotResult:
         order = SlotOrder(
             slot=SlotId(0),
             generation=1,

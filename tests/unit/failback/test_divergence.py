@@ -13,8 +13,8 @@ from heliograph.failback.divergence import (
     Beginning,
     Choice,
     PartitionParting,
-    TopicParting,
-    Treatment,
+    Resolution,
+    TopicDivergence,
     beginning,
     from_facts,
     to_facts,
@@ -41,29 +41,29 @@ STRANGE = replace(
 )
 
 
-def topic(*partitions: PartitionParting, **others: Any) -> TopicParting:
+def topic(*partitions: PartitionParting, **others: Any) -> TopicDivergence:
     ids: dict[str, Any] = {"source_topic_id": AN_ID, "target_topic_id": AN_ID, **others}
-    return TopicParting(topic=TopicName("orders"), partitions=partitions, **ids)
+    return TopicDivergence(topic=TopicName("orders"), partitions=partitions, **ids)
 
 
 @pytest.mark.parametrize(
     ("parting", "choice", "preserve", "wanted"),
     [
-        (topic(WHOLE), Choice.NONE, True, Treatment.CONTINUE),
-        (topic(WHOLE), Choice.RESYNC, True, Treatment.CONTINUE),
-        (topic(WHOLE), Choice.WIPE, True, Treatment.WIPE),
+        (topic(WHOLE), Choice.NONE, True, Resolution.CONTINUE),
+        (topic(WHOLE), Choice.RESYNC, True, Resolution.CONTINUE),
+        (topic(WHOLE), Choice.WIPE, True, Resolution.WIPE),
         (topic(WHOLE, PARTED), Choice.NONE, True, None),
-        (topic(WHOLE, PARTED), Choice.RESYNC, True, Treatment.RECREATE),
-        (topic(WHOLE, PARTED), Choice.RESYNC, False, Treatment.APPEND),
-        (topic(WHOLE, PARTED, is_seedable=False), Choice.RESYNC, True, Treatment.APPEND),
-        (topic(replace(PARTED, is_identical=False)), Choice.RESYNC, True, Treatment.APPEND),
-        (topic(STRANGE, is_recreated=True), Choice.RESYNC, True, Treatment.APPEND),
-        (topic(STRANGE, source_topic_id=None), Choice.NONE, True, Treatment.NEW),
-        (topic(STRANGE, target_topic_id=None), Choice.WIPE, True, Treatment.LEAVE),
+        (topic(WHOLE, PARTED), Choice.RESYNC, True, Resolution.RECREATE),
+        (topic(WHOLE, PARTED), Choice.RESYNC, False, Resolution.APPEND),
+        (topic(WHOLE, PARTED, is_seedable=False), Choice.RESYNC, True, Resolution.APPEND),
+        (topic(replace(PARTED, is_identical=False)), Choice.RESYNC, True, Resolution.APPEND),
+        (topic(STRANGE, is_recreated=True), Choice.RESYNC, True, Resolution.APPEND),
+        (topic(STRANGE, source_topic_id=None), Choice.NONE, True, Resolution.NEW),
+        (topic(STRANGE, target_topic_id=None), Choice.WIPE, True, Resolution.LEAVE),
     ],
 )
 def test_a_topic_is_deleted_only_where_that_was_chosen_and_nothing_else_keeps_its_offsets(
-    parting: TopicParting, choice: Choice, preserve: bool, wanted: Treatment | None
+    parting: TopicDivergence, choice: Choice, preserve: bool, wanted: Resolution | None
 ) -> None:
     assert treatment(parting, choice, preserve=preserve) is wanted
 
@@ -78,18 +78,18 @@ def test_only_topics_that_have_parted_wait_for_a_choice() -> None:
 @pytest.mark.parametrize(
     ("partition", "chosen", "preserve", "wanted"),
     [
-        (WHOLE, Treatment.CONTINUE, True, (100, 100, None, True)),
-        (PARTED, Treatment.APPEND, False, (100, 100, None, True)),
-        (PARTED, Treatment.RECREATE, True, (100, 100, 100, True)),
-        (PARTED, Treatment.WIPE, True, (0, 20, 20, False)),
-        (PARTED, Treatment.WIPE, False, (0, 20, None, False)),
-        (STRANGE, Treatment.APPEND, True, (0, 20, None, False)),
-        (replace(STRANGE, source_end=0), Treatment.CONTINUE, True, (0, 20, 20, False)),
+        (WHOLE, Resolution.CONTINUE, True, (100, 100, None, True)),
+        (PARTED, Resolution.APPEND, False, (100, 100, None, True)),
+        (PARTED, Resolution.RECREATE, True, (100, 100, 100, True)),
+        (PARTED, Resolution.WIPE, True, (0, 20, 20, False)),
+        (PARTED, Resolution.WIPE, False, (0, 20, None, False)),
+        (STRANGE, Resolution.APPEND, True, (0, 20, None, False)),
+        (replace(STRANGE, source_end=0), Resolution.CONTINUE, True, (0, 20, 20, False)),
     ],
 )
 def test_a_lane_back_begins_at_the_parting_or_where_the_present_primary_begins(
     partition: PartitionParting,
-    chosen: Treatment,
+    chosen: Resolution,
     preserve: bool,
     wanted: tuple[int, int, int | None, bool],
 ) -> None:
@@ -105,8 +105,8 @@ def test_a_lane_back_begins_at_the_parting_or_where_the_present_primary_begins(
 def test_partitions_that_only_one_side_has_are_left_to_the_flow() -> None:
     missing = replace(WHOLE, target_start=None, target_end=None)
 
-    assert beginning(topic(missing), missing, Treatment.CONTINUE, preserve=True) is None
-    assert beginning(topic(WHOLE), WHOLE, Treatment.LEAVE, preserve=True) is None
+    assert beginning(topic(missing), missing, Resolution.CONTINUE, preserve=True) is None
+    assert beginning(topic(WHOLE), WHOLE, Resolution.LEAVE, preserve=True) is None
 
 
 def test_what_was_found_survives_the_ledger() -> None:

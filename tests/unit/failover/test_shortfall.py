@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from heliograph.failover.shortfall import find_losses
-from heliograph.failover.source_ends import SourceSeen
-from heliograph.inspect.lag import FirstWaiting
+from heliograph.failover.source_ends import SourceEnds
+from heliograph.inspect.lag import PendingRecord
 from heliograph.ledger.entries import HeadEntry
-from heliograph.ledger.locations import LanePlace
+from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName, TopicPartition
@@ -14,10 +14,10 @@ from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName, TopicParti
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 SOURCE = TopicPartition(topic=TopicName("orders"), partition=0)
 TARGET = TopicPartition(topic=TopicName("A.orders"), partition=0)
-SILENT = SourceSeen(at_ms=9_000, problem="cluster A: no broker answers")
+SILENT = SourceEnds(at_ms=9_000, problem="cluster A: no broker answers")
 
 
-def place(*, next_offset: int, noted_end: int | None = None) -> LanePlace:
+def location(*, next_offset: int, noted_end: int | None = None) -> LaneLocation:
     head = None
     if noted_end is not None:
         head = HeadEntry(
@@ -34,7 +34,7 @@ def place(*, next_offset: int, noted_end: int | None = None) -> LanePlace:
             detail="",
         )
     runs = Runs([Run(position=0, source_offset=0, target_offset=0)])
-    return LanePlace(
+    return LaneLocation(
         lane=LaneId(flow=FLOW, source=SOURCE),
         target=TARGET,
         record=LaneRecord(head=head, runs=runs, losses=(), starts=()),
@@ -47,7 +47,7 @@ def place(*, next_offset: int, noted_end: int | None = None) -> LanePlace:
 
 
 def test_of_a_silent_source_the_ledgers_last_word_counts_and_its_age_is_told() -> None:
-    (loss,) = find_losses([place(next_offset=100, noted_end=130)], SILENT)
+    (loss,) = find_losses([location(next_offset=100, noted_end=130)], SILENT)
 
     assert (loss.first_missing_offset, loss.known_end_offset) == (100, 130)
     assert loss.records_min == 30
@@ -56,26 +56,26 @@ def test_of_a_silent_source_the_ledgers_last_word_counts_and_its_age_is_told() -
 
 
 def test_a_lane_past_the_ledgers_last_word_has_no_known_loss() -> None:
-    (loss,) = find_losses([place(next_offset=200, noted_end=130)], SILENT)
+    (loss,) = find_losses([location(next_offset=200, noted_end=130)], SILENT)
 
     assert loss.first_missing_offset == loss.known_end_offset == 200
     assert loss.records_min == 0
 
 
 def test_a_lane_of_which_nobody_ever_noted_an_end_says_so() -> None:
-    (loss,) = find_losses([place(next_offset=7)], SILENT)
+    (loss,) = find_losses([location(next_offset=7)], SILENT)
 
     assert (loss.records_min, loss.known_at_ms) == (0, None)
 
 
 def test_a_source_that_answers_is_believed_over_the_ledger() -> None:
-    seen = SourceSeen(
+    seen = SourceEnds(
         at_ms=9_000,
         ends={SOURCE: 150},
-        waiting={SOURCE: FirstWaiting(offset=110, timestamp_ms=8_000)},
+        waiting={SOURCE: PendingRecord(offset=110, timestamp_ms=8_000)},
     )
 
-    (loss,) = find_losses([place(next_offset=100, noted_end=130)], seen)
+    (loss,) = find_losses([location(next_offset=100, noted_end=130)], seen)
 
     assert (loss.first_missing_offset, loss.known_end_offset) == (110, 150)
     assert (loss.known_at_ms, loss.oldest_ms) == (9_000, 8_000)
@@ -83,12 +83,12 @@ def test_a_source_that_answers_is_believed_over_the_ledger() -> None:
 
 
 def test_markers_and_aborted_records_at_the_end_are_no_loss() -> None:
-    seen = SourceSeen(
+    seen = SourceEnds(
         at_ms=9_000,
         ends={SOURCE: 103},
-        waiting={SOURCE: FirstWaiting(offset=103, timestamp_ms=None)},
+        waiting={SOURCE: PendingRecord(offset=103, timestamp_ms=None)},
     )
 
-    (loss,) = find_losses([place(next_offset=100, noted_end=100)], seen)
+    (loss,) = find_losses([location(next_offset=100, noted_end=100)], seen)
 
     assert loss.records_min == 0

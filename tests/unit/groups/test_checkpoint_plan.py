@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from heliograph.broker.group_view import GroupOffset
 from heliograph.groups.checkpoint_plan import (
     CheckpointKey,
+    GroupOffsetPair,
     GroupOffsets,
-    GroupPlace,
     checkpoint_key,
     checkpoint_of,
     doubtful_targets,
@@ -43,8 +43,8 @@ def everything(_: TopicName) -> bool:
     return True
 
 
-def place(source_offset: int, target_offset: int, *, metadata: str = "") -> GroupPlace:
-    return GroupPlace(
+def place(source_offset: int, target_offset: int, *, metadata: str = "") -> GroupOffsetPair:
+    return GroupOffsetPair(
         group=GROUP,
         source=ORDERS,
         target=ON_TARGET,
@@ -64,11 +64,11 @@ def committed(offset: int, at: TopicPartition = ORDERS, metadata: str = "") -> G
 
 
 def emitted(
-    places: list[GroupPlace],
+    locations: list[GroupOffsetPair],
     previous: dict[CheckpointKey, Checkpoint],
     ends: dict[TopicPartition, int] | None = None,
 ) -> list[tuple[int, int]]:
-    found = plan_checkpoints(places, previous, ends or {})
+    found = plan_checkpoints(locations, previous, ends or {})
     return [(each.upstream_offset, each.downstream_offset) for each in found]
 
 
@@ -76,9 +76,9 @@ def test_a_checkpoint_has_the_group_the_target_partition_both_offsets_and_the_me
     offsets = committed(13, metadata="by hand")
     wanted = list(wanted_offsets(offsets, LANES, everything))
 
-    places = group_places(wanted, LANES, {(ORDERS, 13): Translated(offset=6)})
+    locations = group_places(wanted, LANES, {(ORDERS, 13): Translated(offset=6)})
 
-    assert plan_checkpoints(places, {}, {}) == (
+    assert plan_checkpoints(locations, {}, {}) == (
         Checkpoint(
             group=GROUP,
             topic=TopicName("A.orders"),
@@ -168,7 +168,7 @@ def test_what_was_told_before_a_restart_is_neither_repeated_nor_unsaid() -> None
 
 
 def test_another_groups_checkpoint_is_not_taken_for_this_ones() -> None:
-    other = GroupPlace(
+    other = GroupOffsetPair(
         group="other", source=ORDERS, target=ON_TARGET, source_offset=3, target_offset=3
     )
 

@@ -10,13 +10,13 @@ import pytest
 from heliograph.broker.group_view import GroupOffset
 from heliograph.groups.checkpoint_plan import CheckpointKey
 from heliograph.groups.placement import (
+    CommittedOffset,
     GroupMove,
-    Placing,
-    SourcePosition,
+    GroupPlan,
+    NoOffset,
     Strategy,
-    Unplaced,
     groups_of,
-    place_groups,
+    plan_group_offsets,
 )
 from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.runs import Run, Runs
@@ -50,8 +50,8 @@ class At:
 class Scene:
     """As much of what is known of a flow as the plan looks at."""
 
-    places: Mapping[TopicPartition, At]
-    groups: Mapping[str, Mapping[TopicPartition, SourcePosition]]
+    locations: Mapping[TopicPartition, At]
+    groups: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
     checkpoints: Mapping[CheckpointKey, Checkpoint] = field(default_factory=dict)
     committed: Mapping[str, Mapping[TopicPartition, GroupOffset]] = field(default_factory=dict)
     target_starts: Mapping[TopicPartition, int]
@@ -95,8 +95,8 @@ MIRRORED = lane([run(0, 0, 0), run(10, 20, 15)], (30, 40, 35))
 
 
 def scene(
-    stood: int | SourcePosition | None,
-    places: Mapping[TopicPartition, At] = MIRRORED,
+    stood: int | CommittedOffset | None,
+    locations: Mapping[TopicPartition, At] = MIRRORED,
     *,
     told: tuple[int, int] | None = None,
     committed: int | None = None,
@@ -104,7 +104,7 @@ def scene(
 ) -> Scene:
     """One group on one partition: where it stood, and what else is known of it."""
     if isinstance(stood, int):
-        stood = SourcePosition(offset=stood, as_of_ms=7, origin="source")
+        stood = CommittedOffset(offset=stood, as_of_ms=7, origin="source")
     checkpoints = {}
     if told is not None:
         upstream, downstream = told
@@ -117,7 +117,7 @@ def scene(
         )
     there = {} if committed is None else {GROUP: {ON_TARGET: GroupOffset(offset=committed)}}
     return Scene(
-        places=places,
+        locations=locations,
         groups={GROUP: {} if stood is None else {ORDERS: stood}},
         checkpoints=checkpoints,
         committed=there,
@@ -126,17 +126,17 @@ def scene(
     )
 
 
-def checkpointed(offset: int, as_of_ms: int) -> SourcePosition:
-    return SourcePosition(offset=offset, as_of_ms=as_of_ms, origin="checkpoint")
+def checkpointed(offset: int, as_of_ms: int) -> CommittedOffset:
+    return CommittedOffset(offset=offset, as_of_ms=as_of_ms, origin="checkpoint")
 
 
-def only_move(placing: Placing) -> GroupMove:
+def only_move(placing: GroupPlan) -> GroupMove:
     assert placing.unplaced == ()
     (move,) = placing.moves
     return move
 
 
-def only_unplaced(placing: Placing) -> Unplaced:
+def only_unplaced(placing: GroupPlan) -> NoOffset:
     assert placing.moves == ()
     (row,) = placing.unplaced
     return row
@@ -152,7 +152,7 @@ def costs(move: GroupMove) -> tuple[int | None, int | None, int]:
 def test_the_map_puts_a_group_exactly_where_it_stood(
     source_offset: int, target_offset: int
 ) -> None:
-    move = only_move(place_groups(scene(source_offset), Strategy.MAP))
+    move = only_move(plan_group_offsets(scene(source_offset), Strategy.MAP))
 
     assert (move.target_offset, move.exact_offset) == (target_offset, target_offset)
     assert (costs(move), move.clamped, move.note) == ((0, 0, 0), None, "")
@@ -164,7 +164,7 @@ def test_the_map_puts_a_group_exactly_where_it_stood(
 
 
 def test_going_back_counts_mirrored_records_and_others_offsets_apart() -> None:
-    move = only_move(place_groups(scene(25), Strategy.EARLIEST))
+    move = only_move(plan_group_offsets(scene(25), Strategy.EARLIEST))
 
     # Exact is target 20: ten records before the gap, five after it, and five of others.
     assert (move.target_offset, move.exact_offset) == (0, 20)
@@ -172,45 +172,45 @@ def test_going_back_counts_mirrored_records_and_others_offsets_apart() -> None:
 
 
 def test_going_forward_counts_what_is_never_read() -> None:
-    move = only_move(place_groups(scene(5), Strategy.LATEST))
+    move = only_move(plan_group_offsets(scene(5), Strategy.LATEST))
 
     assert (move.target_offset, costs(move), move.lag_records) == (35, (0, 25, 5), 0)
 
 
 def test_a_place_between_others_records_costs_no_mirrored_one() -> None:
-    move = only_move(place_groups(scene(10, told=(10, 12)), Strategy.CHECKPOINT))
+    move = only_move(plan_group_offsets(scene(10, told=(10, 12)), Strategy.CHECKPOINT))
 
     assert (move.target_offset, move.exact_offset, costs(move)) == (12, 15, (0, 0, 3))
 
 
 def test_a_checkpoint_older_than_the_group_repeats_what_was_read_since() -> None:
-    move = only_move(place_groups(scene(25, told=(5, 5)), Strategy.CHECKPOINT))
+    move = only_move(plan_group_offsets(scene(25, told=(5, 5)), Strategy.CHECKPOINT))
 
     assert (move.target_offset, costs(move)) == (5, (10, 0, 5))
 
 
 def test_copying_takes_the_number_and_says_what_it_costs() -> None:
-    move = only_move(place_groups(scene(25), Strategy.COPY))
+    move = only_move(plan_group_offsets(scene(25), Strategy.COPY))
 
     assert (move.target_offset, move.exact_offset, costs(move)) == (25, 20, (0, 5, 0))
 
 
 def test_copying_beyond_the_end_is_clamped_and_said() -> None:
-    move = only_move(place_groups(scene(39), Strategy.COPY))
+    move = only_move(plan_group_offsets(scene(39), Strategy.COPY))
 
     assert (move.target_offset, move.note) == (35, "the target ends at 35, before 39")
     assert costs(move) == (0, 1, 0)
 
 
 def test_a_group_ahead_of_the_mirror_is_clamped_to_its_end_and_said() -> None:
-    move = only_move(place_groups(scene(1_040), Strategy.MAP))
+    move = only_move(plan_group_offsets(scene(1_040), Strategy.MAP))
 
     assert (move.target_offset, move.clamped, costs(move)) == (35, "after", (0, 0, 0))
     assert move.note == "1,000 source offsets beyond what is mirrored: its end"
 
 
 def test_a_group_ahead_of_the_mirror_reads_what_others_wrote_behind_it() -> None:
-    move = only_move(place_groups(scene(40, bounds=(0, 50)), Strategy.MAP))
+    move = only_move(plan_group_offsets(scene(40, bounds=(0, 50)), Strategy.MAP))
 
     assert (move.target_offset, move.lag_records) == (35, 15)
 
@@ -218,14 +218,14 @@ def test_a_group_ahead_of_the_mirror_reads_what_others_wrote_behind_it() -> None
 def test_a_group_behind_the_first_mirrored_record_is_clamped_and_said() -> None:
     late = lane([run(0, 100, 7)], (10, 110, 17))
 
-    move = only_move(place_groups(scene(50, late), Strategy.MAP))
+    move = only_move(plan_group_offsets(scene(50, late), Strategy.MAP))
 
     assert (move.target_offset, move.clamped) == (7, "before")
     assert move.note == "source 50 to 100 was never mirrored: the first that was"
 
 
 def test_what_expired_on_the_target_is_skipped_and_said() -> None:
-    move = only_move(place_groups(scene(5, bounds=(17, 35)), Strategy.MAP))
+    move = only_move(plan_group_offsets(scene(5, bounds=(17, 35)), Strategy.MAP))
 
     # Five records before the gap and two after it are gone; so are the five of others.
     assert (move.target_offset, move.exact_offset, costs(move)) == (17, 5, (0, 7, 5))
@@ -236,9 +236,9 @@ def test_a_place_before_an_adopted_start_is_not_guessed() -> None:
     first = run(0, 100, 90)
     adopted = lane([first], (10, 110, 100), [start(first, adopted=True)])
 
-    by_map = only_unplaced(place_groups(scene(50, adopted), Strategy.MAP))
-    earliest = only_move(place_groups(scene(50, adopted), Strategy.EARLIEST))
-    within = only_move(place_groups(scene(103, adopted, bounds=(0, 100)), Strategy.MAP))
+    by_map = only_unplaced(plan_group_offsets(scene(50, adopted), Strategy.MAP))
+    earliest = only_move(plan_group_offsets(scene(50, adopted), Strategy.EARLIEST))
+    within = only_move(plan_group_offsets(scene(103, adopted, bounds=(0, 100)), Strategy.MAP))
 
     assert by_map.why == "source offset 50 is from before the lane was adopted"
     assert (by_map.source_offset, by_map.target) == (50, ON_TARGET)
@@ -252,8 +252,8 @@ def test_a_checkpoint_of_a_topic_that_was_created_again_keeps_its_place_on_the_t
     before = scene(checkpointed(12, 999), recreated, told=(12, 12), bounds=(0, 25))
     since = scene(checkpointed(3, 1_001), recreated, told=(3, 23), bounds=(0, 25))
 
-    old = only_move(place_groups(before, Strategy.MAP))
-    new = only_move(place_groups(since, Strategy.MAP))
+    old = only_move(plan_group_offsets(before, Strategy.MAP))
+    new = only_move(plan_group_offsets(since, Strategy.MAP))
 
     assert (old.target_offset, costs(old)) == (12, (0, 0, 0))
     assert old.note == "the source topic was created again after this checkpoint"
@@ -271,7 +271,7 @@ def test_a_checkpoint_of_a_topic_that_was_created_again_keeps_its_place_on_the_t
 def test_a_time_is_the_first_offset_that_is_not_older(
     found: int, target_offset: int, note: str
 ) -> None:
-    placing = place_groups(scene(25), Strategy.TIME, time_offsets={ON_TARGET: found})
+    placing = plan_group_offsets(scene(25), Strategy.TIME, time_offsets={ON_TARGET: found})
 
     move = only_move(placing)
     assert (move.target_offset, move.note) == (target_offset, note)
@@ -280,7 +280,7 @@ def test_a_time_is_the_first_offset_that_is_not_older(
 def test_a_time_on_an_empty_partition_is_its_end() -> None:
     empty = lane([run(0, 0, 0)], (0, 0, 0))
 
-    placing = place_groups(
+    placing = plan_group_offsets(
         scene(0, empty, bounds=(0, 0)), Strategy.TIME, time_offsets={ON_TARGET: -1}
     )
 
@@ -289,7 +289,7 @@ def test_a_time_on_an_empty_partition_is_its_end() -> None:
 
 
 def test_a_partition_whose_time_is_not_told_is_left_alone() -> None:
-    row = only_unplaced(place_groups(scene(25), Strategy.TIME))
+    row = only_unplaced(plan_group_offsets(scene(25), Strategy.TIME))
 
     assert row.why == "the target does not tell which record of A.orders-0 has that time"
 
@@ -299,10 +299,10 @@ def test_partitions_where_the_group_has_no_place_get_one_from_the_target(
     strategy: Strategy,
 ) -> None:
     other, far = partition("orders", 1), partition("payments")
-    places = {ORDERS: MIRRORED[ORDERS], other: MIRRORED[ORDERS], far: MIRRORED[ORDERS]}
+    locations = {ORDERS: MIRRORED[ORDERS], other: MIRRORED[ORDERS], far: MIRRORED[ORDERS]}
 
-    placing = place_groups(scene(25, places), strategy, time_offsets={ON_TARGET: 3})
-    by_map = place_groups(scene(25, places), Strategy.MAP)
+    placing = plan_group_offsets(scene(25, locations), strategy, time_offsets={ON_TARGET: 3})
+    by_map = plan_group_offsets(scene(25, locations), Strategy.MAP)
 
     assert [move.source for move in placing.moves] == [ORDERS, other]
     assert placing.moves[1].origin is None
@@ -311,12 +311,12 @@ def test_partitions_where_the_group_has_no_place_get_one_from_the_target(
 
 
 def test_a_group_known_to_the_target_only_stays_where_it_is() -> None:
-    only = SourcePosition(offset=25, as_of_ms=None, origin="target")
+    only = CommittedOffset(offset=25, as_of_ms=None, origin="target")
     known = scene(only, committed=12)
 
-    stays = only_move(place_groups(known, Strategy.MAP))
-    copied = only_unplaced(place_groups(known, Strategy.COPY))
-    told = only_unplaced(place_groups(known, Strategy.CHECKPOINT))
+    stays = only_move(plan_group_offsets(known, Strategy.MAP))
+    copied = only_unplaced(plan_group_offsets(known, Strategy.COPY))
+    told = only_unplaced(plan_group_offsets(known, Strategy.CHECKPOINT))
 
     assert (stays.target_offset, stays.is_needed, stays.source_offset) == (12, False, None)
     assert "nothing is known but where the group stands on the target" in stays.note
@@ -325,24 +325,24 @@ def test_a_group_known_to_the_target_only_stays_where_it_is() -> None:
 
 
 def test_only_a_group_that_stands_elsewhere_needs_a_commit() -> None:
-    there = only_move(place_groups(scene(25, committed=20), Strategy.MAP))
-    behind = only_move(place_groups(scene(25, committed=19), Strategy.MAP))
-    nowhere = only_move(place_groups(scene(25), Strategy.MAP))
+    there = only_move(plan_group_offsets(scene(25, committed=20), Strategy.MAP))
+    behind = only_move(plan_group_offsets(scene(25, committed=19), Strategy.MAP))
+    nowhere = only_move(plan_group_offsets(scene(25), Strategy.MAP))
 
     assert [move.is_needed for move in (there, behind, nowhere)] == [False, True, True]
 
 
 def test_a_partition_that_was_never_mirrored_is_left_alone() -> None:
-    row = only_unplaced(place_groups(scene(25, {}), Strategy.EARLIEST))
+    row = only_unplaced(plan_group_offsets(scene(25, {}), Strategy.EARLIEST))
 
     assert (row.why, row.target, row.source_offset) == ("nothing of it is mirrored yet", None, 25)
 
 
 def test_a_partition_the_target_does_not_tell_about_is_left_alone() -> None:
     known = scene(25)
-    hidden = Scene(places=known.places, groups=known.groups, target_starts={}, target_ends={})
+    hidden = Scene(locations=known.locations, groups=known.groups, target_starts={}, target_ends={})
 
-    row = only_unplaced(place_groups(hidden, Strategy.LATEST))
+    row = only_unplaced(plan_group_offsets(hidden, Strategy.LATEST))
 
     assert row.why == "the target does not tell where A.orders-0 starts and ends"
 
@@ -351,20 +351,20 @@ def test_a_ledger_that_contradicts_itself_translates_nothing() -> None:
     wrong = lane([run(0, 0, 0)], (20, 20, 20))
     wrong[ORDERS].record.runs.replace_between(10, 20, [run(10, 10, 5)])
 
-    by_map = only_unplaced(place_groups(scene(15, wrong), Strategy.MAP))
-    earliest = only_move(place_groups(scene(15, wrong), Strategy.EARLIEST))
+    by_map = only_unplaced(plan_group_offsets(scene(15, wrong), Strategy.MAP))
+    earliest = only_move(plan_group_offsets(scene(15, wrong), Strategy.EARLIEST))
 
     assert "contradicts itself" in by_map.why
     assert (earliest.target_offset, costs(earliest)) == (0, (None, None, 0))
 
 
 def test_a_target_that_is_shorter_than_the_ledger_says_is_not_committed_beyond_its_end() -> None:
-    move = only_move(place_groups(scene(40, bounds=(0, 30)), Strategy.MAP))
+    move = only_move(plan_group_offsets(scene(40, bounds=(0, 30)), Strategy.MAP))
 
     assert (move.target_offset, move.note) == (30, "the target ends at 30, before 35")
 
 
 def test_moves_are_grouped_for_one_commit_each() -> None:
-    (move,) = place_groups(scene(25), Strategy.MAP).moves
+    (move,) = plan_group_offsets(scene(25), Strategy.MAP).moves
 
     assert groups_of([move, move]) == {GROUP: [move, move]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heliograph.broker.group_view import GroupOffset, GroupState, GroupView
-from heliograph.groups.checkpoint_plan import GroupPlace
+from heliograph.groups.checkpoint_plan import GroupOffsetPair
 from heliograph.groups.sync_plan import GroupMoves, Move, OnRewind, Placed, plan_group
 from heliograph.model import TopicName, TopicPartition
 
@@ -14,8 +14,8 @@ TARGET = TopicPartition(topic=TopicName("A.orders"), partition=0)
 END = 1_000
 
 
-def place(source_offset: int, target_offset: int, *, metadata: str = "") -> GroupPlace:
-    return GroupPlace(
+def place(source_offset: int, target_offset: int, *, metadata: str = "") -> GroupOffsetPair:
+    return GroupOffsetPair(
         group="billing",
         source=SOURCE,
         target=TARGET,
@@ -26,7 +26,7 @@ def place(source_offset: int, target_offset: int, *, metadata: str = "") -> Grou
 
 
 def planned(
-    at: GroupPlace,
+    at: GroupOffsetPair,
     current: int | None,
     placed: tuple[int, int] | None = None,
     *,

@@ -53,14 +53,14 @@ def test_records_of_others_at_the_end_move_what_comes_next() -> None:
 def test_a_contradiction_inside_a_batch_is_corrected_where_it_is() -> None:
     runs = Runs([run(0, 0, 0), run(5, 5, 8)])
     runs.replace_between(10, 15, [run(10, 20, 10)])
-    assert runs.contradicted_at == 10
+    assert runs.overlap_at == 10
     correction = Correction(runs, 5)
 
     correction.see(0, 5, 0)
     correction.see(5, 15, 8)
 
     fixed = corrected(runs, correction, 20, 23)
-    assert fixed.contradicted_at is None
+    assert fixed.overlap_at is None
     assert [fixed.target_offset_at(position) for position in (5, 10, 19)] == [8, 13, 22]
     assert fixed.source_offset_at(19) == 29
 
@@ -73,7 +73,7 @@ def test_a_contradiction_whose_records_are_deleted_yields_to_what_is_there() -> 
     correction.see(18, 2, 21)
 
     fixed = corrected(runs, correction, 20, 23)
-    assert fixed.contradicted_at is None
+    assert fixed.overlap_at is None
     assert fixed.target_offset_at(18) == 21
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from heliograph.ledger.entries import MemoEntry
 from heliograph.ledger.entry_codec import encode, encode_key
-from heliograph.ledger.fence import Fence, fence_of, lift, put_up
+from heliograph.ledger.fence import Fence, fence_entry, fence_of, unfence_entry
 from heliograph.ledger.view import LedgerView
 
 FENCE = Fence(at_ms=1_767_225_600_000, why="failed over to B")
@@ -15,7 +15,7 @@ FENCE = Fence(at_ms=1_767_225_600_000, why="failed over to B")
 def test_a_fence_that_is_up_is_read_back_by_everybody() -> None:
     view = LedgerView()
 
-    view.apply_record(*encode(put_up(FENCE)))
+    view.apply_record(*encode(fence_entry(FENCE)))
 
     assert fence_of(view) == FENCE
 
@@ -23,9 +23,9 @@ def test_a_fence_that_is_up_is_read_back_by_everybody() -> None:
 def test_a_ledger_without_one_has_none_and_lifting_it_leaves_none() -> None:
     view = LedgerView()
     before = fence_of(view)
-    view.apply_record(*encode(put_up(FENCE)))
+    view.apply_record(*encode(fence_entry(FENCE)))
 
-    view.apply_record(encode_key(lift().key), None)
+    view.apply_record(encode_key(unfence_entry().key), None)
 
     assert before is None
     assert fence_of(view) is None

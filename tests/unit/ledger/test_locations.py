@@ -6,7 +6,7 @@ import pytest
 
 from heliograph.errors import BrokerUnreachable
 from heliograph.ledger.entries import HeadEntry, RunsEntry, StartEntry, new_author
-from heliograph.ledger.locations import LanePlace, _place, why_mapped
+from heliograph.ledger.locations import LaneLocation, _location, first_offset_difference
 from heliograph.ledger.runs import Run
 from heliograph.ledger.view import LaneRecord, LedgerView
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName, TopicPartition
@@ -62,12 +62,12 @@ def record(*entries: StartEntry | RunsEntry | HeadEntry) -> LaneRecord:
     return found
 
 
-def place(lane: LaneRecord, last_sequence: int, end: int) -> LanePlace:
-    return _place(LANE, LANE.source, lane, last_sequence, end)
+def location(lane: LaneRecord, last_sequence: int, end: int) -> LaneLocation:
+    return _location(LANE, LANE.source, lane, last_sequence, end)
 
 
 def test_the_log_knows_better_than_the_last_note() -> None:
-    found = place(record(start(), head(10, 10)), last_sequence=99, end=100)
+    found = location(record(start(), head(10, 10)), last_sequence=99, end=100)
 
     assert (found.position, found.exact, found.source_next_offset) == (100, True, 100)
 
@@ -75,13 +75,13 @@ def test_the_log_knows_better_than_the_last_note() -> None:
 def test_without_an_answer_from_the_log_the_last_note_stands() -> None:
     down = BrokerUnreachable("cluster B: down")
 
-    found = _place(LANE, LANE.source, record(start(), head(10, 12)), down, down)
+    found = _location(LANE, LANE.source, record(start(), head(10, 12)), down, down)
 
     assert (found.position, found.exact, found.source_next_offset) == (10, False, 12)
 
 
 def test_records_of_others_are_counted_between_ours_and_behind_them() -> None:
-    found = place(record(start(), run(50, 50, 53)), last_sequence=99, end=105)
+    found = location(record(start(), run(50, 50, 53)), last_sequence=99, end=105)
 
     assert found.foreign_records == 3 + 2
 
@@ -98,6 +98,6 @@ def test_records_of_others_are_counted_between_ours_and_behind_them() -> None:
     ids=["identical", "start", "gap", "foreign", "a gap that lies ahead"],
 )
 def test_the_first_reason_why_offsets_differ_is_told(lane: LaneRecord, why: str) -> None:
-    found = place(lane, last_sequence=99, end=100)
+    found = location(lane, last_sequence=99, end=100)
 
-    assert why_mapped(found).partition(":")[0] == why
+    assert first_offset_difference(found).partition(":")[0] == why

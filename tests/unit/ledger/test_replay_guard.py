@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heliograph.ledger.replay_guard import Ahead
+from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run, Runs
 
 
@@ -11,14 +11,14 @@ def run(position: int, source_offset: int, target_offset: int) -> Run:
 
 
 def test_with_nothing_known_ahead_a_chunk_without_gaps_says_nothing() -> None:
-    for ahead in (Ahead(), Ahead(5, 4), Ahead(5, 6)):
+    for ahead in (ReplayGuard(), ReplayGuard(5, 4), ReplayGuard(5, 6)):
         told = ahead.told(run(5, 5, 5), [])
 
         assert told == []
 
 
 def test_chunks_say_where_they_begin_until_they_are_past_what_is_known() -> None:
-    ahead = Ahead(5, 12)
+    ahead = ReplayGuard(5, 12)
 
     told = [bool(ahead.told(run(at, at, at), [])) for at in (5, 10, 15, 20)]
 
@@ -26,7 +26,7 @@ def test_chunks_say_where_they_begin_until_they_are_past_what_is_known() -> None
 
 
 def test_a_chunk_that_begins_with_a_gap_says_that_once() -> None:
-    ahead = Ahead(5, 12)
+    ahead = ReplayGuard(5, 12)
 
     assert ahead.told(run(5, 9, 5), [run(5, 9, 5)]) == [run(5, 9, 5)]
     assert ahead.told(run(10, 14, 10), [run(11, 20, 11)]) == [run(10, 14, 10), run(11, 20, 11)]
@@ -35,7 +35,7 @@ def test_a_chunk_that_begins_with_a_gap_says_that_once() -> None:
 def test_a_source_that_was_compacted_since_leaves_nothing_of_the_runs_ahead() -> None:
     runs = Runs([run(0, 0, 0)])
     runs.replace_between(10, 20, [run(10, 20, 10), run(14, 30, 14)])
-    ahead = Ahead(5, runs.known_end)
+    ahead = ReplayGuard(5, runs.written_until)
 
     # Source offsets 5 to 7 are gone, and nothing after them has a gap.
     for start, end, own in ((5, 12, [run(5, 8, 5)]), (12, 16, []), (16, 30, []), (30, 40, [])):

@@ -6,7 +6,7 @@ import pytest
 
 from heliograph.errors import InvariantError
 from heliograph.ledger.entries import StartEntry, new_author
-from heliograph.ledger.reverse import has_unknown_before, inverted
+from heliograph.ledger.reverse import has_unknown_before, reversed_runs
 from heliograph.ledger.runs import Run, Runs
 from heliograph.model import TopicId, TopicName
 
@@ -38,7 +38,7 @@ def start(position: int, topic_id: TopicId, *, adopted: bool = False) -> StartEn
 def test_records_of_a_source_topic_that_was_replaced_are_not_in_the_inverse() -> None:
     runs = Runs([run(0, 0, 0), run(10, 0, 10), run(15, 9, 17)])
 
-    found = inverted(runs, 20)
+    found = reversed_runs(runs, 20)
 
     assert found == (run(10, 10, 0), run(15, 17, 9))
 
@@ -46,9 +46,9 @@ def test_records_of_a_source_topic_that_was_replaced_are_not_in_the_inverse() ->
 def test_runs_written_ahead_are_left_out() -> None:
     runs = Runs([run(0, 0, 0), run(10, 12, 10)])
 
-    assert inverted(runs, 10) == (run(0, 0, 0),)
-    assert inverted(runs, 0) == ()
-    assert inverted(Runs(), 5) == ()
+    assert reversed_runs(runs, 10) == (run(0, 0, 0),)
+    assert reversed_runs(runs, 0) == ()
+    assert reversed_runs(Runs(), 5) == ()
 
 
 def test_a_map_that_contradicts_itself_has_no_inverse() -> None:
@@ -58,8 +58,8 @@ def test_a_map_that_contradicts_itself_has_no_inverse() -> None:
     runs.replace_between(5, 10, [run(5, 6, 40)])
 
     with pytest.raises(InvariantError, match=r"go back at position 10"):
-        inverted(runs, 11)
-    assert inverted(runs, 10) == (run(0, 0, 0), run(5, 40, 6))
+        reversed_runs(runs, 11)
+    assert reversed_runs(runs, 10) == (run(0, 0, 0), run(5, 40, 6))
 
 
 @pytest.mark.parametrize(

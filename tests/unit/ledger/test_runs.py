@@ -108,7 +108,7 @@ def test_a_target_offset_that_goes_back_is_kept_and_named() -> None:
 
     runs.replace_from([run(50, 60, 120)])
 
-    assert runs.contradicted_at == 50
+    assert runs.overlap_at == 50
     assert runs.target_offset_at(50) == 120
     with pytest.raises(InvariantError, match="go back at position 50"):
         runs.position_of_target(130)
@@ -120,7 +120,7 @@ def test_a_target_offset_that_goes_back_is_forgotten_once_it_is_replaced() -> No
 
     runs.replace_from([run(50, 60, 150)])
 
-    assert runs.contradicted_at is None
+    assert runs.overlap_at is None
     assert runs.position_of_target(130) == 30
 
 
@@ -178,12 +178,12 @@ def test_a_run_that_began_before_is_over_and_the_new_one_lasts_until_the_next() 
 def test_a_run_that_lasted_for_want_of_another_gives_way_to_the_new_ones() -> None:
     runs = Runs([run(0, 0, 0)])
     runs.replace_between(10, 12, [run(10, 20, 10)])
-    assert runs.known_end == 12
+    assert runs.written_until == 12
 
     runs.replace_between(10, 20, [run(10, 20, 10), run(12, 25, 12)])
 
     assert list(runs) == [run(0, 0, 0), run(10, 20, 10), run(12, 25, 12)]
-    assert runs.known_end == 20
+    assert runs.written_until == 20
 
 
 def test_a_run_at_the_very_start_begins_again_where_only_its_first_records_were_guessed() -> None:
@@ -222,11 +222,11 @@ def test_a_run_that_would_leave_63_bits_does_not_begin_again() -> None:
 
 def test_reading_begins_at_the_lower_of_two_offsets_that_contradict_each_other() -> None:
     runs = Runs([run(0, 0, 100)])
-    assert runs.before_contradiction is None
+    assert runs.run_before_overlap is None
 
     runs.replace_between(50, 60, [run(50, 60, 120)])
 
-    assert runs.before_contradiction == run(0, 0, 70)
+    assert runs.run_before_overlap == run(0, 0, 70)
 
 
 def test_a_million_runs_are_appended_and_searched_without_copying_them() -> None:

@@ -14,13 +14,13 @@ from heliograph.ledger.entry_codec import encode, encode_key
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
 from heliograph.procedure.steps import (
-    Course,
-    Logbook,
+    Journal,
     Outcome,
+    Procedure,
     Step,
     StepEvent,
-    follow,
-    taken_up,
+    resume_or_begin,
+    run_steps,
 )
 
 
@@ -62,34 +62,34 @@ class Work:
         return [Step(name=name, run=self._step(name)) for name in ("one", "two", "three")]
 
     def _step(self, name: str):  # type: ignore[no-untyped-def]
-        async def run(course: Course) -> Outcome:
+        async def run(procedure: Procedure) -> Outcome:
             if name == self.fails:
                 raise MirrorError(f"{name} cannot be done")
             self.ran.append(name)
-            return Outcome(told=f"did {name}", facts={"before": list(course.facts("one"))})
+            return Outcome(told=f"did {name}", facts={"before": list(procedure.facts("one"))})
 
         return run
 
 
-def logbook(paper: Paper) -> Logbook:
-    return Logbook(cast(LedgerStore, paper), "failover")
+def journal(paper: Paper) -> Journal:
+    return Journal(cast(LedgerStore, paper), "failover")
 
 
 def run(paper: Paper, work: Work, mode: str = "unplanned") -> list[StepEvent]:
     said: list[StepEvent] = []
 
     async def all_of_it() -> None:
-        course = await taken_up(logbook(paper), {"mode": mode})
-        await follow(logbook(paper), course, work.steps(), said.append)
+        procedure = await resume_or_begin(journal(paper), {"mode": mode})
+        await run_steps(journal(paper), procedure, work.steps(), said.append)
 
     asyncio.run(all_of_it())
     return said
 
 
-def read(paper: Paper) -> Course:
-    course = asyncio.run(logbook(paper).read())
-    assert course is not None
-    return course
+def read(paper: Paper) -> Procedure:
+    procedure = asyncio.run(journal(paper).read())
+    assert procedure is not None
+    return procedure
 
 
 def test_every_step_is_said_and_recorded_with_what_it_found() -> None:
@@ -100,14 +100,14 @@ def test_every_step_is_said_and_recorded_with_what_it_found() -> None:
     assert [(event.step, event.what) for event in said] == [
         (name, what) for name in ("one", "two", "three") for what in ("begins", "done")
     ]
-    course = read(paper)
-    assert course.is_over
-    assert [(step.name, step.told) for step in course.done] == [
+    procedure = read(paper)
+    assert procedure.is_over
+    assert [(step.name, step.told) for step in procedure.done] == [
         ("one", "did one"),
         ("two", "did two"),
         ("three", "did three"),
     ]
-    assert course.facts("two") == {"before": ["before"]}
+    assert procedure.facts("two") == {"before": ["before"]}
 
 
 @pytest.mark.parametrize("writes", range(5))
@@ -164,19 +164,19 @@ def test_a_finished_course_makes_room_for_another_and_is_forgotten() -> None:
 def test_parts_of_a_step_are_no_steps_and_are_found_again() -> None:
     paper = Paper()
 
-    async def marked() -> tuple[Course, object]:
-        book = logbook(paper)
-        course = await book.begin({})
-        await book.mark(course, "groups", "1", {"groups": ["a", "b"]})
-        await book.mark(course, "groups", "2", {"groups": ["c"]})
-        await book.mark(course, "others", "1", {})
-        return course, await book.marks(course, "groups")
+    async def marked() -> tuple[Procedure, object]:
+        book = journal(paper)
+        procedure = await book.begin({})
+        await book.mark(procedure, "groups", "1", {"groups": ["a", "b"]})
+        await book.mark(procedure, "groups", "2", {"groups": ["c"]})
+        await book.mark(procedure, "others", "1", {})
+        return procedure, await book.marks(procedure, "groups")
 
-    course, marks = asyncio.run(marked())
+    procedure, marks = asyncio.run(marked())
 
     assert marks == {"1": {"groups": ["a", "b"]}, "2": {"groups": ["c"]}}
     assert read(paper).done == ()
-    assert read(paper).id == course.id
+    assert read(paper).id == procedure.id
 
 
 def test_a_course_that_is_given_up_leaves_nothing() -> None:
@@ -185,17 +185,17 @@ def test_a_course_that_is_given_up_leaves_nothing() -> None:
     with pytest.raises(MirrorError):
         run(paper, work)
 
-    asyncio.run(logbook(paper).forget())
+    asyncio.run(journal(paper).forget())
 
-    assert asyncio.run(logbook(paper).read()) is None
+    assert asyncio.run(journal(paper).read()) is None
     assert not paper.view.memos
 
 
 def test_failover_and_failback_do_not_read_each_other() -> None:
     paper = Paper()
-    asyncio.run(logbook(paper).begin({}))
+    asyncio.run(journal(paper).begin({}))
 
-    assert asyncio.run(Logbook(cast(LedgerStore, paper), "failback").read()) is None
+    assert asyncio.run(Journal(cast(LedgerStore, paper), "failback").read()) is None
 
 
 @pytest.mark.parametrize("text", ["{}", '{"id": 1}', '{"id":"a","choices":[],"began_ms":0}'])
@@ -205,4 +205,4 @@ def test_a_head_that_makes_no_sense_is_an_error_and_not_a_fresh_start(text: str)
     paper.view.apply_record(encode_key(key_of(entry)), encode(entry)[1])
 
     with pytest.raises(WireError):
-        asyncio.run(logbook(paper).read())
+        asyncio.run(journal(paper).read())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from heliograph.ledger.runs import Run
 from heliograph.model import OffsetRange
-from heliograph.takeover.alignment import Alignment, Pin, Repeat, Stretch, align
+from heliograph.takeover.alignment import Alignment, OffsetSyncAnchor, Repeat, Stretch, align
 
 
 def stretch(records: str, *, first: int = 0, gaps: Sequence[int] = ()) -> Stretch:
@@ -20,9 +20,13 @@ def stretch(records: str, *, first: int = 0, gaps: Sequence[int] = ()) -> Stretc
 
 
 def read(
-    source: str, target: str, stored_next: int | None = None, *, pins: Sequence[Pin] = ()
+    source: str,
+    target: str,
+    stored_next: int | None = None,
+    *,
+    anchors: Sequence[OffsetSyncAnchor] = (),
 ) -> Alignment:
-    return align(stretch(source), stretch(target), stored_next=stored_next, pins=pins)
+    return align(stretch(source), stretch(target), stored_next=stored_next, anchors=anchors)
 
 
 def spans(start: int, end: int) -> OffsetRange:
@@ -156,22 +160,27 @@ def test_identical_records_since_the_position_are_a_doubt_that_loses_nothing() -
 
 
 def test_an_offset_sync_resolves_the_doubt() -> None:
-    found = read("xaaaaaa", "xaaaa", 1, pins=[Pin(source_offset=4, target_offset=4)])
+    found = read(
+        "xaaaaaa", "xaaaa", 1, anchors=[OffsetSyncAnchor(source_offset=4, target_offset=4)]
+    )
 
     assert (found.next_source_offset, found.unsure) == (5, None)
 
 
 def test_an_offset_sync_of_a_restart_among_identical_records_is_believed() -> None:
-    restarted = [Pin(source_offset=1, target_offset=3), Pin(source_offset=2, target_offset=4)]
+    restarted = [
+        OffsetSyncAnchor(source_offset=1, target_offset=3),
+        OffsetSyncAnchor(source_offset=2, target_offset=4),
+    ]
 
-    found = read("xaaaaaab", "xaaaa", 1, pins=restarted)
+    found = read("xaaaaaab", "xaaaa", 1, anchors=restarted)
 
     assert (found.next_source_offset, found.unsure) == (3, None)
     assert found.repeated_records == 2
 
 
 def test_an_offset_sync_that_the_bytes_contradict_is_not_believed() -> None:
-    found = read("abcdef", "abcd", 2, pins=[Pin(source_offset=0, target_offset=3)])
+    found = read("abcdef", "abcd", 2, anchors=[OffsetSyncAnchor(source_offset=0, target_offset=3)])
 
     assert (found.next_source_offset, found.repeated_records) == (4, 0)
 

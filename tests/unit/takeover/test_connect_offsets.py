@@ -10,7 +10,7 @@ from heliograph.errors import WireError
 from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph.takeover.connect_offsets import (
     SOURCE_CONNECTOR,
-    PositionKey,
+    StoredOffsetKey,
     decode_position,
     decode_position_key,
     encode_position,
@@ -20,7 +20,7 @@ from heliograph.takeover.connect_offsets import (
     strimzi_connector,
 )
 
-ORDERS = PositionKey(
+ORDERS = StoredOffsetKey(
     connector=SOURCE_CONNECTOR,
     cluster=ClusterAlias("A"),
     topic=TopicName("orders"),
@@ -58,7 +58,7 @@ def test_a_key_in_another_order_means_the_same() -> None:
 
 
 def test_names_are_written_as_java_writes_them() -> None:
-    key = PositionKey(
+    key = StoredOffsetKey(
         connector='x"y', cluster=ClusterAlias("Köln"), topic=TopicName("t"), partition=3
     )
 
@@ -107,7 +107,7 @@ def test_what_connect_could_not_read_is_never_written() -> None:
         encode_position(-1)
     with pytest.raises(WireError):
         encode_position_key(
-            PositionKey(
+            StoredOffsetKey(
                 connector="c", cluster=ClusterAlias("A"), topic=TopicName("t"), partition=-1
             )
         )
@@ -143,7 +143,7 @@ def test_a_key_goes_to_the_partition_javas_producer_would_choose() -> None:
 def test_what_was_written_reads_back(
     connector: str, cluster: str, topic: str, partition: int, offset: int
 ) -> None:
-    key = PositionKey(
+    key = StoredOffsetKey(
         connector=connector,
         cluster=ClusterAlias(cluster),
         topic=TopicName(topic),

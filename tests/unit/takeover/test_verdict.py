@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heliograph.model import ClusterAlias, FlowId, Lane, LaneId, OffsetRange, TopicName
 from heliograph.model import TopicPartition as At
-from heliograph.takeover.alignment import Pin, Stretch, align
+from heliograph.takeover.alignment import OffsetSyncAnchor, Stretch, align
 from heliograph.takeover.verdict import LaneFinding, Verdict, impossible, judge
 from heliograph.takeover.walk import LaneLogs, Walked
 
@@ -32,22 +32,22 @@ def finding(
     stored_next: int | None,
     source_start: int = 0,
     target_start: int = 0,
-    pins: tuple[Pin, ...] = (),
-    resumed: Pin | None = None,
+    anchors: tuple[OffsetSyncAnchor, ...] = (),
+    resumed: OffsetSyncAnchor | None = None,
     is_compacted: bool = False,
 ) -> LaneFinding:
     """Both logs as they are, walked from their first records."""
     logs = LaneLogs(
         lane=LANE,
         stored_next=stored_next,
-        pins=pins,
+        anchors=anchors,
         source=OffsetRange(start=source_start, end=source_start + len(source)),
         target=OffsetRange(start=target_start, end=target_start + len(target)),
         is_compacted=is_compacted,
         resumed=resumed,
     )
     read, copy = stretch(source, source_start), stretch(target, target_start)
-    found = align(read, copy, stored_next=stored_next, pins=pins, is_compacted=is_compacted)
+    found = align(read, copy, stored_next=stored_next, anchors=anchors, is_compacted=is_compacted)
     walked = Walked(
         logs=logs,
         alignment=found,
@@ -62,9 +62,9 @@ def finding(
 
 
 def test_a_target_that_deleted_everything_goes_on_after_its_last_offset_sync() -> None:
-    pins = (Pin(source_offset=40, target_offset=49),)
+    anchors = (OffsetSyncAnchor(source_offset=40, target_offset=49),)
 
-    found = finding("ab", "", stored_next=30, source_start=40, target_start=50, pins=pins)
+    found = finding("ab", "", stored_next=30, source_start=40, target_start=50, anchors=anchors)
 
     assert (found.verdict, found.next_source_offset) == (Verdict.ADOPT, 41)
     assert found.doubts == ()
@@ -113,7 +113,7 @@ def test_records_of_others_where_nothing_is_stored_leave_the_lane_to_begin_anew(
 
 
 def test_a_lane_handed_back_and_not_touched_goes_on_where_it_was() -> None:
-    resumed = Pin(source_offset=20, target_offset=30)
+    resumed = OffsetSyncAnchor(source_offset=20, target_offset=30)
 
     found = finding("", "", stored_next=20, source_start=20, target_start=30, resumed=resumed)
 
@@ -125,7 +125,7 @@ def test_a_position_after_the_source_ends_is_impossible() -> None:
     logs = LaneLogs(
         lane=LANE,
         stored_next=11,
-        pins=(),
+        anchors=(),
         source=OffsetRange(start=0, end=10),
         target=OffsetRange(start=0, end=10),
         is_compacted=False,

@@ -15,7 +15,7 @@ from heliograph.topics.filters import config_filter
 from heliograph.topics.provisioning import (
     PlanNote,
     Provisioning,
-    Weight,
+    Severity,
     configs_to_copy,
     plan_provisioning,
 )
@@ -78,7 +78,7 @@ def test_a_topic_with_more_partitions_is_left_alone_and_said() -> None:
     assert (plan.to_create, plan.to_grow) == ((), ())
     (note,) = plan.notes
     assert note.text == "has 5 partitions, the source 2: the others stay empty"
-    assert note.weight is Weight.NOTE
+    assert note.weight is Severity.NOTE
 
 
 def test_settings_that_are_excluded_are_never_copied() -> None:
@@ -133,7 +133,7 @@ def test_more_replicas_than_brokers_is_a_problem_and_the_factor_stays_as_given()
 
     assert plan.to_create[0].replication_factor == 3
     (note,) = plan.notes
-    assert note.weight is Weight.PROBLEM
+    assert note.weight is Severity.PROBLEM
     assert note.text == "replication.factor is 3, cluster target has 1 brokers up"
 
 
@@ -149,8 +149,8 @@ def test_topics_that_would_share_a_name_are_problems_and_none_is_created() -> No
 
     assert plan.to_create == ()
     assert [(note.topic, note.weight) for note in plan.notes] == [
-        ("Orders", Weight.PROBLEM),
-        ("orders", Weight.PROBLEM),
+        ("Orders", Severity.PROBLEM),
+        ("orders", Severity.PROBLEM),
     ]
     assert plan.notes[0].text == (
         "not mirrored: would be `source.orders` on the target, and so would orders"
@@ -160,7 +160,7 @@ def test_topics_that_would_share_a_name_are_problems_and_none_is_created() -> No
 def test_a_name_that_becomes_too_long_is_a_problem() -> None:
     (note,) = notes_on(topic("x" * 249), cluster(TARGET))
 
-    assert note.weight is Weight.PROBLEM
+    assert note.weight is Severity.PROBLEM
     assert note.text == "name has 256 characters, Kafka allows 249"
 
 
@@ -171,7 +171,7 @@ def test_append_time_on_the_target_is_a_problem_since_timestamps_are_lost() -> N
     present = cluster(TARGET, topic("source.orders", 1, stamped))
 
     for target in (by_default, present):
-        problems = [n for n in notes_on(source, target) if n.weight is Weight.PROBLEM]
+        problems = [n for n in notes_on(source, target) if n.weight is Severity.PROBLEM]
 
         assert [problem.text for problem in problems] == [
             "message.timestamp.type is LogAppendTime on the target: "
@@ -183,7 +183,7 @@ def test_a_codec_set_on_the_target_is_said_since_brokers_recompress() -> None:
     copied = topic("orders", 1, setting("compression.type", "zstd"))
     (note,) = notes_on(copied, cluster(TARGET))
 
-    assert note.weight is Weight.NOTE
+    assert note.weight is Severity.NOTE
     assert note.text.startswith("compression.type is zstd on the target")
     by_producer = {"compression.type": "producer"}
     assert notes_on(topic("orders"), cluster(TARGET, topic_defaults=by_producer)) == ()
@@ -195,7 +195,7 @@ def test_a_smaller_message_limit_on_the_target_is_a_problem() -> None:
 
     (note,) = notes_on(topic("orders", 1, static), target)
 
-    assert note.weight is Weight.PROBLEM
+    assert note.weight is Severity.PROBLEM
     assert "1048588 on the target and 5000000 on the source" in note.text
 
 
@@ -208,10 +208,10 @@ def test_a_message_limit_that_is_copied_is_no_problem() -> None:
 
 @pytest.mark.parametrize(
     ("on_existing", "weight"),
-    [(OnExisting.APPEND, Weight.NOTE), (OnExisting.REFUSE, Weight.PROBLEM)],
+    [(OnExisting.APPEND, Severity.NOTE), (OnExisting.REFUSE, Severity.PROBLEM)],
 )
 def test_other_records_on_the_target_are_said_with_what_happens_to_the_copy(
-    on_existing: OnExisting, weight: Weight
+    on_existing: OnExisting, weight: Severity
 ) -> None:
     source, target = cluster(SOURCE, topic("orders")), cluster(TARGET, topic("source.orders"))
     foreign = {TopicName("source.orders"): 7}
@@ -232,7 +232,7 @@ def test_a_topic_whose_settings_are_not_shown_is_not_created() -> None:
     assert plan.to_create == ()
     (note,) = plan.notes
     assert note == PlanNote(
-        topic=TopicName("source.orders"), weight=Weight.PROBLEM, text=f"not created: {sentence}"
+        topic=TopicName("source.orders"), weight=Severity.PROBLEM, text=f"not created: {sentence}"
     )
 
 

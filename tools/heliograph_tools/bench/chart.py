@@ -46,11 +46,11 @@ def write_chart(path: Path, results: Sequence[RowResult]) -> None:
 
 def _bars(axes: Axes, names: Sequence[str], found: Sequence[Medians], unit: float) -> None:
     for index, system in enumerate(_COLOURS):
-        places = [place for place, medians in enumerate(found) if system in medians]
-        if not places:
+        locations = [place for place, medians in enumerate(found) if system in medians]
+        if not locations:
             continue
-        heights = [found[place][system] * unit for place in places]
-        left = [place + (index - 1.5) * _BAR_WIDTH for place in places]
+        heights = [found[place][system] * unit for place in locations]
+        left = [place + (index - 1.5) * _BAR_WIDTH for place in locations]
         bars = axes.bar(left, heights, _BAR_WIDTH, label=system.value, color=_COLOURS[system])
         axes.bar_label(bars, fmt="{:.3g}", fontsize=7)
     axes.set_xticks(range(len(names)), names)

@@ -81,11 +81,11 @@ def _measure(
     read_again: dict[int, tuple[int, ...]] = {}
     without: dict[int, int] = {}
     for lag, group in groups.items():
-        places = [
+        locations = [
             found.get((group, route.target_topic, number)) for number in range(row.partitions)
         ]
-        read_again[lag] = tuple(end - lag - at for at in places if at is not None)
-        without[lag] = sum(at is None for at in places)
+        read_again[lag] = tuple(end - lag - at for at in locations if at is not None)
+        without[lag] = sum(at is None for at in locations)
     return TranslationRun(
         system=mirror.launch.system,
         round_index=round_index,

@@ -13,7 +13,7 @@ from heliograph.clock import monotonic_s
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import LocalClusterError
 from heliograph.inspect.status import StatusReader
-from heliograph.ledger.locations import every
+from heliograph.ledger.locations import all_topics
 from heliograph.ledger.translate import to_target
 from heliograph.model import FlowId
 from heliograph_tools.demo.reading import (
@@ -155,21 +155,21 @@ def _read_up_to(
 
 async def _translated(config: MirrorConfig, flow: FlowId, half: Half) -> tuple[str, dict[int, int]]:
     """Exact positions on the target; waits until the mirror has passed the group."""
-    reader = StatusReader(config, every([half.topic]))
+    reader = StatusReader(config, all_topics([half.topic]))
     deadline_s = monotonic_s() + _MIRRORED_S_MAX
     try:
         while True:
-            places = {
+            locations = {
                 place.lane.source.partition: place
-                for place in await reader.places(config.flow(flow))
+                for place in await reader.locations(config.flow(flow))
             }
             found = {
-                number: to_target(places[number].record.runs, places[number].end, at)
+                number: to_target(locations[number].record.runs, locations[number].end, at)
                 for number, at in half.committed.items()
-                if number in places
+                if number in locations
             }
             if len(found) == len(half.committed) and all(t.clamped is None for t in found.values()):
-                topic = next(iter(places.values())).target.topic
+                topic = next(iter(locations.values())).target.topic
                 return topic, {number: answer.offset for number, answer in found.items()}
             if monotonic_s() > deadline_s:
                 raise LocalClusterError(f"{half.topic}: the mirror did not get past the group")

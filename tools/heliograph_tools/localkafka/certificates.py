@@ -27,7 +27,7 @@ def write_certificates(folder: Path) -> TlsFiles:
     )
     authority.cert_pem.write_to_path(str(files.authority))
     _write_leaf(files.broker, authority.issue_cert(LOOPBACK, "localhost"))
-    _write_leaf(files.client, authority.issue_cert("client.heliograph_tools.localkafka"))
+    _write_leaf(files.client, authority.issue_cert("client.heliograph.local"))
     return files
 
 
