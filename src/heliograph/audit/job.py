@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from heliograph.audit.compare import compare_unit
 from heliograph.audit.findings import UnitOutcome
 from heliograph.audit.units import AuditUnit
-from heliograph.broker.cluster import Cluster
-from heliograph.config.clients import aiokafka_settings
+from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.engine.unit_job import run_units
 from heliograph.errors import MirrorError
 from heliograph.model import FlowId
 
 if TYPE_CHECKING:
-    from heliograph.config.schema import ClientRole, ClusterConfig
+    from heliograph.config.schema import ClusterConfig
 
 _TASKS_BESIDE: Final = 2
 """Beside a mirror: it must not feel the audit."""
@@ -114,16 +113,10 @@ class _WorkerConnections:
             source, target = self._order.clusters[flow]
             # As whoever mirrors the flow reaches them: auditing needs no more than mirroring.
             self._clusters[flow] = (
-                _cluster(source, "consumer"),
-                _cluster(target, "producer"),
+                open_cluster(source, "consumer"),
+                open_cluster(target, "producer", only_reads=True),
             )
         return self._clusters[flow]
-
-
-def _cluster(config: ClusterConfig, role: ClientRole) -> Cluster:
-    return Cluster(
-        config.alias, config.bootstrap_servers, aiokafka_settings(config, role), needs="READ"
-    )
 
 
 _kept: list[_WorkerConnections] = []

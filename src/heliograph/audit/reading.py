@@ -16,7 +16,6 @@ from heliograph.broker.cluster import EARLIEST, Cluster
 from heliograph.broker.log import fetch_once
 from heliograph.errors import (
     BrokerError,
-    BrokerUnreachable,
     CorruptBatch,
     MirrorError,
     OffsetGone,
@@ -33,7 +32,6 @@ _FETCH_BYTES_MIN: Final = 128 * 1024
 _FETCH_BYTES_MAX: Final = 256 * 1024 * 1024
 _LEGACY_BYTES_MAX: Final = 512 * 1024
 _ATTEMPTS_MAX: Final = 10
-_ANSWER_S_MAX: Final = 30.0
 _RETRY_S: Final = 0.1
 _RETRY_S_MAX: Final = 4.0
 _MAGIC: Final = 2
@@ -229,20 +227,13 @@ class LogReader:
         raise OffsetGone(str(self._partition), offset, self.log_start)
 
     async def _fetched(self, offset: int) -> FetchedPartition:
-        try:
-            async with asyncio.timeout(_ANSWER_S_MAX):
-                return await fetch_once(
-                    self._cluster,
-                    self._partition,
-                    offset,
-                    bytes_max=self._fetch_bytes,
-                    read_committed=self._read_committed,
-                )
-        except TimeoutError as exc:
-            raise BrokerUnreachable(
-                f"cluster {self._cluster.alias}: {self._partition}: no answer in "
-                f"{_ANSWER_S_MAX:.0f} s"
-            ) from exc
+        return await fetch_once(
+            self._cluster,
+            self._partition,
+            offset,
+            bytes_max=self._fetch_bytes,
+            read_committed=self._read_committed,
+        )
 
     def _parse(self, fetched: FetchedPartition) -> None:
         chunk, at = fetched.records, 0

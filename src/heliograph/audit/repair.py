@@ -18,9 +18,8 @@ from heliograph.audit.plan import repairs_memo, repairs_of
 from heliograph.audit.reading import Damaged, LogReader
 from heliograph.audit.run import LaneFinding
 from heliograph.broker.admin import ClusterAdmin
-from heliograph.broker.cluster import Cluster
+from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.broker.records import Record, RecordWriter
-from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.ledger.access import open_ledger
@@ -119,13 +118,7 @@ async def _append_lane(
     ranges: list[OffsetRange],
 ) -> tuple[tuple[OffsetRange, ...], str]:
     """What was appended, and why not the rest."""
-    cluster = config.source_of(lane.flow)
-    source = Cluster(
-        cluster.alias,
-        cluster.bootstrap_servers,
-        aiokafka_settings(cluster, "consumer"),
-        needs="READ",
-    )
+    source = open_cluster(config.source_of(lane.flow), "consumer")
     done: list[int] = []
     why = "the source has them no more"
     read_committed = config.flow(lane.flow).read_committed

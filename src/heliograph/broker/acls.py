@@ -30,9 +30,8 @@ from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.broker.admin import TIMEOUT_S_DEFAULT, Change, Outcome
 from heliograph.broker.admin_client import admin_client
 from heliograph.broker.admin_errors import ErrorLog, is_one_of
-from heliograph.broker.cluster import Cluster
+from heliograph.broker.cluster import open_cluster
 from heliograph.broker.codes import NONE, broker_error
-from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import AuthorizerOff, BrokerError, BrokerUnreachable
 
@@ -69,8 +68,7 @@ class AclAdmin:
         return asyncio.run(self._topic_acls())
 
     async def _topic_acls(self) -> frozenset[AclBinding]:
-        settings = aiokafka_settings(self._config, "admin")
-        cluster = Cluster(self.alias, self._config.bootstrap_servers, settings)
+        cluster = open_cluster(self._config, "admin")
         try:
             async with asyncio.timeout(self._timeout_s):
                 answer = await cluster.ask_any(

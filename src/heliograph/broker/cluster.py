@@ -24,11 +24,19 @@ from kio.schema.metadata.v12 import response as metadata_response
 
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Connection, open_connection
+from heliograph.config.clients import aiokafka_settings
+from heliograph.config.schema import ClientRole, ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised
 from heliograph.model import ClusterAlias, TopicId, TopicName, TopicPartition
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+_NEEDS: Final[Mapping[ClientRole, str]] = {
+    "consumer": "READ",
+    "producer": "READ and WRITE",
+    "admin": "DESCRIBE",
+}
+"""What a role does to topics: a broker that hides one says only that it is hidden."""
 _RETRY_PAUSE_S: Final = 0.2
 
 
@@ -44,6 +52,19 @@ class Topic:
     leaders: Mapping[int, Leader]
     """By partition; a partition without a leader is missing."""
     partition_count: int
+
+
+def open_cluster(config: ClusterConfig, role: ClientRole, *, only_reads: bool = False) -> Cluster:
+    """The cluster as a client of this role reaches it; connects when first asked.
+
+    `only_reads` is for those who look with a producer's credentials, and so need no more than READ.
+    """
+    return Cluster(
+        config.alias,
+        config.bootstrap_servers,
+        aiokafka_settings(config, role),
+        needs="READ" if only_reads else _NEEDS[role],
+    )
 
 
 class Cluster:

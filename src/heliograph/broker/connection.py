@@ -2,7 +2,7 @@
 
 aiokafka opens the connection and does TLS and SASL; then its transport is taken over by a protocol
 that reads each answer into one buffer of its own. Its stream reader and message classes cost four
-times the CPU of bare frames (DESIGN.md section 2).
+times the CPU of bare frames.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised, Wir
 
 FRAME_BYTES_MAX: Final = 512 * 1024 * 1024
 CLIENT_ID: Final = "heliograph"
+ANSWER_S_MAX: Final = 30.0
+"""How long a broker may take to answer one request."""
 # What leaves a handful of large requests in the kernel's hands without asyncio copying a long tail
 # again for every partial send.
 WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
@@ -93,7 +95,19 @@ class Connection:
         self._waiting.append((self._correlation, on_answer))
         self._transport.writelines([header, *parts])
 
-    async def request(self, api_key: int, version: int, parts: Sequence[bytes]) -> memoryview:
+    async def request(
+        self,
+        api_key: int,
+        version: int,
+        parts: Sequence[bytes],
+        *,
+        timeout_s: float = ANSWER_S_MAX,
+    ) -> memoryview:
+        """One exchange, bounded in time. Raises `BrokerUnreachable`.
+
+        Without an answer in time the connection is closed: a broker answers a connection in order,
+        so whoever waits behind this request would wait as long.
+        """
         done: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
 
         def settle(answer: Answer) -> None:
@@ -105,20 +119,23 @@ class Connection:
                 done.set_result(answer)
 
         self.send(api_key, version, parts, settle)
-        return await done
+        try:
+            # Not wait_for: before Python 3.12 it may swallow a cancellation that meets the answer.
+            async with asyncio.timeout(timeout_s):
+                return await done
+        except TimeoutError as exc:
+            self.close(exc)
+            raise BrokerUnreachable(f"{self.name}: no answer in {timeout_s:.0f} s") from exc
 
-    async def call(self, message: Any, answer_type: type[Any], timeout_s: float = 30.0) -> Any:
+    async def call(
+        self, message: Any, answer_type: type[Any], timeout_s: float = ANSWER_S_MAX
+    ) -> Any:
         """One cold-path exchange of kio's typed messages; flexible versions only."""
         out = io.BytesIO()
         entity_writer(type(message))(out, message)
         key, version = int(message.__api_key__), int(message.__version__)
         self.version_of(key, version, version)
-        try:
-            # Not wait_for: before Python 3.12 it may swallow a cancellation that meets the answer.
-            async with asyncio.timeout(timeout_s):
-                body = await self.request(key, version, [out.getvalue()])
-        except TimeoutError as exc:
-            raise BrokerUnreachable(f"{self.name}: no answer in {timeout_s:.0f} s") from exc
+        body = await self.request(key, version, [out.getvalue()], timeout_s=timeout_s)
         return entity_reader(answer_type)(bytes(body), 0)[0]
 
     async def until_drained(self) -> None:

@@ -19,7 +19,6 @@ from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane, Phase
 from heliograph.errors import (
     BrokerError,
-    BrokerUnreachable,
     InvariantError,
     MirrorError,
     WireError,
@@ -39,7 +38,6 @@ from heliograph.wire.fetch import (
 
 WAIT_MS_HELD: Final = 10
 """While a lane waits for room, a long poll for the others would keep it waiting."""
-_ANSWER_TIMEOUT_S: Final = 30.0
 _BACKOFF_S_MAX: Final = 5.0
 _SESSION_NOT_FOUND: Final = 70
 _SESSION_EPOCH_WRONG: Final = 71
@@ -148,15 +146,7 @@ class FetchStream:
         )
         connection.version_of(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
         try:
-            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-                answer = parse_fetch_answer(
-                    await connection.request(FETCH_KEY, FETCH_VERSION, [body])
-                )
-        except TimeoutError as exc:
-            connection.close(exc)
-            raise BrokerUnreachable(
-                f"{connection.name}: no answer in {_ANSWER_TIMEOUT_S:.0f} s"
-            ) from exc
+            answer = parse_fetch_answer(await connection.request(FETCH_KEY, FETCH_VERSION, [body]))
         except WireError:
             connection.close()
             raise

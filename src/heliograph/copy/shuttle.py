@@ -11,8 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from heliograph.broker.cluster import Cluster
-from heliograph.config.clients import aiokafka_settings
+from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.config.schema import ClientRole, ClusterConfig
 from heliograph.copy.fates import RETRY_S, target_reason
 from heliograph.copy.flow import FetchLimits, Flow
@@ -330,13 +329,7 @@ class Shuttle:
     def _cluster(self, alias: ClusterAlias, role: ClientRole) -> Cluster:
         """Each role has connections of its own: it may have credentials of its own."""
         if (alias, role) not in self._clusters:
-            config = self._configs[alias]
-            self._clusters[alias, role] = Cluster(
-                alias,
-                config.bootstrap_servers,
-                aiokafka_settings(config, role),
-                needs="READ" if role == "consumer" else "READ and WRITE",
-            )
+            self._clusters[alias, role] = open_cluster(self._configs[alias], role)
         return self._clusters[alias, role]
 
     async def _tick_loop(self) -> None:

@@ -20,6 +20,7 @@ from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import now_ms
 from heliograph.errors import BrokerError, MirrorError
 from heliograph.model import FlowId, TopicPartition
+from heliograph.processes import is_alive
 
 GROUP_BYTES_MAX: Final = 32_767
 """What a request has room for."""
@@ -46,7 +47,7 @@ class DrillTag:
         """Whether the drill cannot be running any more."""
         if now_ms() - self.at_ms > _FORSAKEN_MS:
             return True
-        return self.host == socket.gethostname() and not _is_running(self.pid)
+        return self.host == socket.gethostname() and not is_alive(self.pid)
 
 
 def new_mark(flow: FlowId) -> DrillTag:
@@ -154,13 +155,3 @@ def _mark_of(offsets: Mapping[TopicPartition, GroupOffset]) -> DrillTag | None:
         return DrillTag(id=str(id), flow=str(flow), host=str(host), pid=int(pid), at_ms=int(at_ms))
     except (ValueError, TypeError):
         return None
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True

@@ -6,7 +6,6 @@ Knows jobs and sessions by their seams, so that every sequence of events can be 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,6 +18,7 @@ from heliograph.engine.messages import Drain, Progress, Settled, Stop
 from heliograph.engine.roster import Order, Roster
 from heliograph.engine.task import Outcome, SlotResult, machine_id
 from heliograph.model import Lane, LaneId, LaneLoad, LaneProgress, SlotId
+from heliograph.processes import is_alive
 
 _log: Final = logging.getLogger(__name__)
 TICK_S: Final = 0.1
@@ -284,7 +284,7 @@ class SlotSupervisor:
             return post.detail if post.job_ended else None
         if post.settlement is not None and post.settlement.outcome is not Outcome.RETRIED:
             return post.detail
-        if post.session is None and post.machine == self._machine and _is_gone(post.pid):
+        if post.session is None and post.machine == self._machine and not is_alive(post.pid):
             return f"its worker {post.pid} is gone"
         unheard_s = now_s - post.heard_s
         if unheard_s > self._lease_s * (1 + _LEASE_MARGIN_SHARE):
@@ -353,13 +353,3 @@ def _describe(settlement: SlotResult | None) -> str:
     if settlement is None:
         return ""
     return f"{settlement.outcome}: {settlement.detail}".removesuffix(": ")
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False

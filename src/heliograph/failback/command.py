@@ -15,8 +15,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from heliograph.broker.cluster import Cluster
-from heliograph.config.clients import aiokafka_settings
+from heliograph.broker.cluster import open_cluster
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import ConfigError, RecoveryRefused
 from heliograph.failback.context import FIND, FailbackContext, FailbackOrder
@@ -44,6 +43,7 @@ from heliograph.ledger.fence import fence_of, unfence_entry
 from heliograph.ledger.locations import begun_topics
 from heliograph.model import FlowId, TopicName
 from heliograph.procedure.steps import Journal, Procedure, Say, Step, resume_or_begin, run_steps
+from heliograph.processes import is_alive
 from heliograph.topics.naming import naming_policy
 
 _ONLY_SAME_NAMES = frozenset({FIND, EXPORT, CLEAR, BEGIN})
@@ -167,12 +167,7 @@ async def _context(
 ) -> AsyncIterator[FailbackContext]:
     flow, settings = config.flow(order.flow), config.source_of(order.flow)
     async with read_ledger(config, order.flow) as ledger:
-        source = Cluster(
-            settings.alias,
-            settings.bootstrap_servers,
-            aiokafka_settings(settings, "consumer"),
-            needs="READ",
-        )
+        source = open_cluster(settings, "consumer")
         try:
             yield FailbackContext(
                 order=order,
@@ -278,13 +273,11 @@ async def _require_choices(context: FailbackContext) -> None:
 def _require_nobody_else(procedure: Procedure) -> None:
     if procedure.host != socket.gethostname() or procedure.pid == os.getpid():
         return
-    try:
-        os.kill(procedure.pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return
-    raise RecoveryRefused(
-        f"pid {procedure.pid} on this host is at it; wait for it, or end it and do this again"
-    )
+    if is_alive(procedure.pid):
+        raise RecoveryRefused(
+            f"another {procedure.kind} is running on this host (pid {procedure.pid}); wait for it, "
+            "or stop it and run this command again"
+        )
 
 
 def _as_chosen(

@@ -355,8 +355,8 @@ async def open_step(context: FailbackContext, procedure: Procedure) -> Outcome:
         primary, opened = flow.id.target, context.back
         why = (
             f"{context.back} carries its topics since the failback of {_utc(now_ms())}; "
-            f"`heliograph failover --flow '{context.back}' --planned` and then `heliograph failback "
-            f"--flow '{context.back}'` turn that round"
+            f"`heliograph failover --flow '{context.back}' --planned` and then "
+            f"`heliograph failback --flow '{context.back}'` reverse it"
         )
         await store.write_or_refuse([fence_entry(Fence(at_ms=now_ms(), why=why))])
         async with context.back_ledger() as ledger:

@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from heliograph.broker.cluster import LATEST, Cluster
+from heliograph.broker.cluster import LATEST, Cluster, open_cluster
 from heliograph.clock import now_ms
-from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable
 from heliograph.inspect.lag import PendingRecord, first_pending_record
@@ -50,13 +49,7 @@ async def look_at_source(
 @asynccontextmanager
 async def source_cluster(config: MirrorConfig, flow: FlowConfig) -> AsyncIterator[Cluster]:
     """As whoever mirrors the flow reaches it."""
-    settings = config.source_of(flow.id)
-    source = Cluster(
-        settings.alias,
-        settings.bootstrap_servers,
-        aiokafka_settings(settings, "consumer"),
-        needs="READ",
-    )
+    source = open_cluster(config.source_of(flow.id), "consumer")
     try:
         yield source
     finally:

@@ -41,7 +41,7 @@ def read_checkpoints(cluster: ClusterConfig, topic: TopicName) -> WrittenCheckpo
 
 
 async def fetch_checkpoints(cluster: Cluster, topic: TopicName) -> WrittenCheckpoints:
-    """As `read_checkpoints`, in an event loop and with a third of the work, for who has a failover to do.
+    """As `read_checkpoints`, in an event loop and with a third of the work, for failover.
 
     Of a log that waits for compaction, an hour may hold a hundred records of each key.
     """

@@ -13,11 +13,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
+from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.broker.group_view import GroupOffset
 from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import now_ms
-from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised
 from heliograph.groups.checkpoint_plan import CheckpointKey
@@ -172,12 +171,7 @@ class _Reader:
     async def told(self) -> WrittenCheckpoints:
         topic = naming_policy(self._flow).checkpoints_topic(source_alias(self._flow))
         # As a consumer, who reads them back after a restart too: see the guide to permissions.
-        reader = Cluster(
-            self._target.alias,
-            self._target.bootstrap_servers,
-            aiokafka_settings(self._target, "consumer"),
-            needs="READ",
-        )
+        reader = open_cluster(self._target, "consumer")
         try:
             found = await _bounded(fetch_checkpoints(reader, topic), reader)
         except NotAuthorised as exc:
@@ -263,9 +257,7 @@ def _standing(location: LaneLocation, there: GroupOffset) -> CommittedOffset | N
 
 
 async def _probe(cluster: ClusterConfig, wait_s: float) -> None:
-    probe = Cluster(
-        cluster.alias, cluster.bootstrap_servers, aiokafka_settings(cluster, "consumer")
-    )
+    probe = open_cluster(cluster, "consumer")
     try:
         async with asyncio.timeout(wait_s):
             await probe.refresh([])

@@ -11,9 +11,8 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
+from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.clock import monotonic_s, now_ms
-from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClientRole, ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
 from heliograph.inspect.lag import first_pending_record
@@ -196,12 +195,7 @@ class StatusReader:
         key = (flow, config.alias)
         if key not in self._clusters:
             role: ClientRole = "consumer" if config.alias == flow.source else "producer"
-            self._clusters[key] = Cluster(
-                config.alias,
-                config.bootstrap_servers,
-                aiokafka_settings(config, role),
-                needs="READ",
-            )
+            self._clusters[key] = open_cluster(config, role, only_reads=True)
         return self._clusters[key]
 
     def _store(self, flow: FlowId, target: Cluster) -> LedgerStore:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from heliograph.broker.admin import ClusterAdmin
-from heliograph.broker.cluster import Cluster
+from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.clock import now_ms
-from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import BrokerError, LeaderMoved, MirrorError
 from heliograph.ledger.entries import LEDGER_PARTITIONS, LeaseEntry, ledger_topic
@@ -33,13 +32,7 @@ class OpenLedger:
 @asynccontextmanager
 async def open_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[OpenLedger]:
     """To read it; the topic must be there."""
-    settings = config.target_of(flow)
-    target = Cluster(
-        settings.alias,
-        settings.bootstrap_servers,
-        aiokafka_settings(settings, "producer"),
-        needs="READ and WRITE",
-    )
+    target = open_cluster(config.target_of(flow), "producer")
     store = LedgerStore(target, ledger_topic(flow.source))
     try:
         yield OpenLedger(target, store)

@@ -13,7 +13,6 @@ import logging
 import os
 import socket
 import threading
-from pathlib import Path
 from typing import Final, Protocol
 
 from heliograph.broker.admin import ClusterAdmin
@@ -24,6 +23,7 @@ from heliograph.ledger.entries import LEDGER_PARTITIONS, LeaseEntry, ledger_topi
 from heliograph.ledger.fence import Fence, fence_of
 from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId
+from heliograph.processes import is_alive
 
 log = logging.getLogger("heliograph")
 
@@ -291,21 +291,9 @@ class _FlowLease:
 
 def is_gone(holder: LeaseEntry, host: str) -> bool:
     """Whether the holder was a process of this machine that is gone, so nobody need wait."""
-    return _is_same_host(holder, host) and not _is_running(holder.pid)
+    return _is_same_host(holder, host) and not is_alive(holder.pid)
 
 
 def _is_same_host(holder: LeaseEntry, host: str) -> bool:
     # Any number of machines call themselves that.
     return holder.host == host and not host.startswith("localhost")
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    stat = Path(f"/proc/{pid}/stat")
-    # One that was killed and not yet buried still has its number.
-    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")

@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from heliograph.acl import AclBinding
-from heliograph.broker.cluster import EARLIEST, Cluster
+from heliograph.broker.cluster import EARLIEST, Cluster, open_cluster
 from heliograph.clock import now_ms
-from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClientRole, ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable
 from heliograph.ledger.entries import (
@@ -147,13 +146,7 @@ class LedgerService:
     def _cluster(self, alias: ClusterAlias, role: ClientRole) -> Cluster:
         """Sources are read as a consumer and targets written as a producer, as slots do it."""
         if (alias, role) not in self._clusters:
-            config = self._configs[alias]
-            self._clusters[alias, role] = Cluster(
-                alias,
-                config.bootstrap_servers,
-                aiokafka_settings(config, role),
-                needs="READ" if role == "consumer" else "READ and WRITE",
-            )
+            self._clusters[alias, role] = open_cluster(self._configs[alias], role)
         return self._clusters[alias, role]
 
     def _store(self, flow: FlowId) -> LedgerStore:

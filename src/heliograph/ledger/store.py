@@ -267,13 +267,7 @@ class LedgerStore:
         parts = produce_request(
             [(partition.topic, partition.partition, memoryview(batch))], timeout_ms=_TIMEOUT_MS
         )
-        try:
-            # Not wait_for: it swallows a cancellation that meets the answer, and `close` hangs.
-            async with asyncio.timeout(_TIMEOUT_MS / 1000):
-                body = await connection.request(PRODUCE_KEY, version, [b"".join(parts)])
-        except TimeoutError as exc:
-            connection.close(exc)
-            raise BrokerUnreachable(f"{where}: no answer in {_TIMEOUT_MS // 1000} s") from exc
+        body = await connection.request(PRODUCE_KEY, version, [b"".join(parts)])
         for row in parse_produce_answer(body):
             if row.error_code in _FORGOTTEN:
                 error = broker_error(where, row.error_code, row.message)

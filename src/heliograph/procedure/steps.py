@@ -198,8 +198,8 @@ async def resume_or_begin(journal: Journal, choices: Mapping[str, str]) -> Proce
     if dict(procedure.choices) != dict(choices):
         asked = ", ".join(f"{name} {value}" for name, value in procedure.choices.items())
         raise RecoveryRefused(
-            f"a {procedure.kind} begun on {procedure.host} (pid {procedure.pid}) is not finished and was "
-            f"asked for with {asked}: take it up with the same choices, or give it up with "
+            f"a {procedure.kind} begun on {procedure.host} (pid {procedure.pid}) is not finished "
+            f"and was asked for with {asked}: take it up with the same choices, or give it up with "
             "--abandon"
         )
     return procedure
