@@ -8,10 +8,10 @@ import struct
 from heliograph.broker.cluster import Cluster
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig
+from heliograph.copy.chunk import LaneCursor
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.lane import CarriedLane
-from heliograph.copy.layout import Cursor
 from heliograph.errors import MirrorError
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.store import LedgerStore
@@ -93,4 +93,7 @@ def _lane(cluster: Cluster, name: TopicName) -> CarriedLane:
 def _stand_at(lane: CarriedLane, offset: int) -> None:
     topic_id = lane.spec.source_topic_id
     assert topic_id is not None
-    lane.begin(Cursor(offset, offset, offset, offset), identical=True, target_topic_id=topic_id)
+    cursor = LaneCursor(
+        next_offset=offset, position=offset, target_offset=offset, source_expected=offset
+    )
+    lane.begin(cursor, identical=True, target_topic_id=topic_id)

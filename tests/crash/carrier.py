@@ -23,8 +23,8 @@ from heliograph.config.schema import ClusterConfig
 from heliograph.copy import resume as resume_module
 from heliograph.copy import shuttle as shuttle_module
 from heliograph.copy.appending import AppendStream
+from heliograph.copy.chunk import PreparedChunk
 from heliograph.copy.lane import CarriedLane
-from heliograph.copy.layout import Layout
 from heliograph.copy.shuttle import Shuttle
 from heliograph.copy.targets import TargetSide
 from heliograph.ledger.store import LedgerStore
@@ -146,7 +146,7 @@ def _small_fetches(fetch_bytes: int) -> None:
 
 def _before_runs_are_written(strike: Strike) -> None:
     def make(original: Any) -> Callable[..., int]:
-        def take(side: TargetSide, lane: CarriedLane, layout: Layout) -> int:
+        def take(side: TargetSide, lane: CarriedLane, layout: PreparedChunk) -> int:
             if layout.runs:
                 strike()
             return int(original(side, lane, layout))

@@ -22,8 +22,8 @@ from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, OUT_OF_PLACE, broker_error
 from heliograph.broker.connection import Answer, Connection
 from heliograph.clock import monotonic_s
+from heliograph.copy.chunk import OutgoingBatch
 from heliograph.copy.lane import CarriedLane, Phase
-from heliograph.copy.layout import Outgoing
 from heliograph.errors import BrokerError, LeaderMoved, MirrorError, WireError
 from heliograph.wire.produce import (
     PRODUCE_KEY,
@@ -39,7 +39,7 @@ REQUEST_BYTES_MAX: Final = 2 * 1024 * 1024
 IN_FLIGHT_BYTES_MAX: Final = 8 * 1024 * 1024
 TIMEOUT_MS: Final = 30_000
 
-Sent = tuple[CarriedLane, int, Outgoing]
+Sent = tuple[CarriedLane, int, OutgoingBatch]
 """Lane, its generation when the batch left, the batch."""
 OnTrouble = Callable[[CarriedLane, MirrorError | None], None]
 """Told when a lane must find its place again; None when only its sequence was out of place."""
@@ -183,7 +183,11 @@ class AppendStream:
             self._on_trouble(lane, trouble)
 
     def _answered_lane(
-        self, lane: CarriedLane, generation: int, batch: Outgoing, row: ProducedPartition | None
+        self,
+        lane: CarriedLane,
+        generation: int,
+        batch: OutgoingBatch,
+        row: ProducedPartition | None,
     ) -> None:
         if generation != lane.generation or lane.phase is not Phase.RUNNING:
             # The lane has let go of this batch; its log will be asked what arrived.
@@ -200,7 +204,7 @@ class AppendStream:
         else:
             self._refused(lane, batch, row)
 
-    def _refused(self, lane: CarriedLane, batch: Outgoing, row: ProducedPartition) -> None:
+    def _refused(self, lane: CarriedLane, batch: OutgoingBatch, row: ProducedPartition) -> None:
         if row.error_code == NONE or row.error_code in OUT_OF_PLACE:
             # An answer for a repeat names where the first copy is. Ours are never repeats unless
             # somebody else carries this lane too.
@@ -220,6 +224,8 @@ def _topic_key(lane: CarriedLane, by_id: bool) -> TopicKey:
     return lane.target_key if by_id else lane.spec.target.topic
 
 
-def _refusal(where: str, batch: Outgoing, row: ProducedPartition, permission: str) -> BrokerError:
+def _refusal(
+    where: str, batch: OutgoingBatch, row: ProducedPartition, permission: str
+) -> BrokerError:
     at = f"{where}: source offsets [{batch.source_offset}, {batch.source_next_offset})"
     return broker_error(at, row.error_code, row.message, permission=permission)

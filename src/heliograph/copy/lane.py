@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from heliograph.clock import now_ms
-from heliograph.copy.layout import Cursor, Layout, Outgoing
+from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
 from heliograph.ledger.entries import HeadEntry, RunsEntry, new_author, runs_entries
 from heliograph.ledger.json_value import TEXT_CHARS_MAX
 from heliograph.ledger.replay_guard import ReplayGuard
@@ -62,8 +62,8 @@ class CarriedLane:
         self.phase = Phase.PAUSED if spec.paused else Phase.RESUMING
         self.generation = 0
         """Goes up with each resume; answers to an older one only count as arrived."""
-        self.cursor = Cursor(0, 0, 0, 0)
-        self.outgoing: deque[Outgoing] = deque()
+        self.cursor = LaneCursor(next_offset=0, position=0, target_offset=0, source_expected=0)
+        self.outgoing: deque[OutgoingBatch] = deque()
         self.in_flight = 0
         self.buffered_bytes = 0
         self.append_stream = -1
@@ -116,7 +116,7 @@ class CarriedLane:
 
     def begin(
         self,
-        cursor: Cursor,
+        cursor: LaneCursor,
         *,
         identical: bool,
         target_topic_id: TopicId,
@@ -175,7 +175,7 @@ class CarriedLane:
 
     # -- data
 
-    def explain(self, layout: Layout) -> list[RunsEntry]:
+    def explain(self, layout: PreparedChunk) -> list[RunsEntry]:
         """What the ledger must have before what was laid out may leave."""
         if layout.batches:
             first = layout.batches[0]
@@ -187,7 +187,7 @@ class CarriedLane:
             layout.runs = self.ahead.told(start, layout.runs)
         return self._entries(layout.runs, self.cursor.position)
 
-    def take(self, layout: Layout, ticket: int) -> int:
+    def take(self, layout: PreparedChunk, ticket: int) -> int:
         """Accept what was laid out; returns the bytes it keeps waiting."""
         if self.outgoing:
             # It cannot leave before those in front of it. Were the last one free to go while the
@@ -215,7 +215,7 @@ class CarriedLane:
             and not (self.alone and self.in_flight)
         )
 
-    def settle(self, batch: Outgoing, base_offset: int) -> None:
+    def settle(self, batch: OutgoingBatch, base_offset: int) -> None:
         """The target has this batch, at `base_offset`."""
         shift = base_offset - self.target_next_offset
         if shift:
@@ -233,7 +233,7 @@ class CarriedLane:
         if not self.outgoing and self.in_flight == 0:
             self.source_next_offset = self.cursor.next_offset
 
-    def _shift_target(self, batch: Outgoing, shift: int) -> None:
+    def _shift_target(self, batch: OutgoingBatch, shift: int) -> None:
         """Others wrote `shift` records before this batch: the map gets a run, the records are
         counted.
 

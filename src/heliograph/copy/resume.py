@@ -19,9 +19,9 @@ from heliograph.broker.cluster import EARLIEST, LATEST
 from heliograph.broker.log import read_batches
 from heliograph.broker.seed import is_filler, seed
 from heliograph.clock import now_ms
+from heliograph.copy.chunk import LaneCursor
 from heliograph.copy.flow import Flow
 from heliograph.copy.lane import CarriedLane
-from heliograph.copy.layout import Cursor
 from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError, LeaderMoved
 from heliograph.ledger.correction import Correction
 from heliograph.ledger.entries import StartEntry, new_author, runs_entries
@@ -44,7 +44,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    cursor: Cursor
+    cursor: LaneCursor
     target_topic_id: TopicId
     """Of the topic whose log was looked at; what the cluster names later may be another."""
     identical: bool
@@ -237,11 +237,11 @@ async def _place(flow: Flow, lane: CarriedLane, record: LaneRecord, seen: Seen) 
         return Refused(reason=StallReason.UNEXPLAINED_LOG, detail=detail, position=position)
     source_offset = record.runs.source_offset_at(position)
     return Place(
-        cursor=Cursor(
-            source_offset,
-            position,
-            max(seen.end, record.runs.target_offset_at(position)),
-            source_offset,
+        cursor=LaneCursor(
+            next_offset=source_offset,
+            position=position,
+            target_offset=max(seen.end, record.runs.target_offset_at(position)),
+            source_expected=source_offset,
         ),
         target_topic_id=target_topic.id,
         identical=record.runs.identical(position + 1),

@@ -8,10 +8,10 @@ from typing import Final
 
 from heliograph.broker.cluster import EARLIEST, LATEST
 from heliograph.broker.codes import NONE, broker_error
+from heliograph.copy.chunk import PreparedChunk, prepare_chunk
 from heliograph.copy.fates import RETRY_S, Fates, source_reason
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.lane import FETCH_BYTES_MAX, LANE_BYTES_MAX, CarriedLane, Phase
-from heliograph.copy.layout import Layout, lay_out
 from heliograph.copy.targets import TargetSide
 from heliograph.errors import BrokerError, InvariantError, LeaderMoved, MirrorError
 from heliograph.model import FlowId, LaneId, OffsetRange, StallReason
@@ -121,7 +121,7 @@ class SourceSide:
         stamp = lane.flow.stamp
         if stamp is None:
             raise InvariantError(f"{lane.spec.id}: fetched before the flow's producer was known")
-        layout = lay_out(
+        layout = prepare_chunk(
             fetched.records,
             lane.cursor,
             stamp,
@@ -141,7 +141,7 @@ class SourceSide:
             # Not even one batch fitted.
             lane.fetch_bytes = min(2 * lane.fetch_bytes, FETCH_BYTES_MAX)
 
-    def _corrupt(self, lane: CarriedLane, layout: Layout) -> None:
+    def _corrupt(self, lane: CarriedLane, layout: PreparedChunk) -> None:
         """Fetched again once; a batch that is bad twice is bad on the broker's disk."""
         offset = lane.cursor.next_offset
         if lane.corrupt_offset == offset:

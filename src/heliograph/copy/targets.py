@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from heliograph.copy.appending import AppendStream
+from heliograph.copy.chunk import PreparedChunk
 from heliograph.copy.fates import Fates
 from heliograph.copy.lane import LANE_BYTES_MAX, CarriedLane, Phase
-from heliograph.copy.layout import Layout
 from heliograph.errors import MirrorError
 from heliograph.model import ClusterAlias, FlowId
 from heliograph.wire.batch import is_compressed
@@ -32,7 +32,7 @@ class TargetSide:
         self._gated: defaultdict[FlowId, set[CarriedLane]] = defaultdict(set)
         self._pump_due = False
 
-    def take(self, lane: CarriedLane, layout: Layout) -> int:
+    def take(self, lane: CarriedLane, layout: PreparedChunk) -> int:
         """Queue what was laid out, its runs to the ledger first; returns the bytes now kept."""
         ticket = 0
         if entries := lane.explain(layout):

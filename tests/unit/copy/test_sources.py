@@ -11,9 +11,9 @@ import pytest
 
 from heliograph.broker.cluster import EARLIEST, Leader, Topic
 from heliograph.copy import sources
+from heliograph.copy.chunk import PreparedChunk
 from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.lane import CarriedLane
-from heliograph.copy.layout import Layout
 from heliograph.copy.sources import SourceSide
 from heliograph.model import (
     ClusterAlias,
@@ -60,7 +60,7 @@ class Swallowed:
     def __init__(self) -> None:
         self.batches = 0
 
-    def take(self, lane: CarriedLane, layout: Layout) -> int:
+    def take(self, lane: CarriedLane, layout: PreparedChunk) -> int:
         self.batches += len(layout.batches)
         return 0
 
@@ -71,7 +71,7 @@ def test_a_bug_met_while_laying_out_stalls_the_lane_and_not_the_slot(
     def broken(*args: Any, **options: Any) -> None:
         raise ZeroDivisionError("a bug of ours")
 
-    monkeypatch.setattr(sources, "lay_out", broken)
+    monkeypatch.setattr(sources, "prepare_chunk", broken)
     fates = Recorded()
     lane = carried_lane()
     side = SourceSide(fates, None, asyncio.Event())  # type: ignore[arg-type]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
 from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.lane import CarriedLane
-from heliograph.copy.layout import Cursor, Layout, Outgoing
 from heliograph.copy.targets import TargetSide
 from heliograph.ledger.runs import Run
 from heliograph.model import (
@@ -66,8 +66,8 @@ def test_a_batch_without_runs_behind_one_that_waits_for_its_own_lets_it_go_all_t
     assert side.offered == [lane]
 
 
-def _layout(position: int, runs: list[Run] | None = None) -> Layout:
-    batch = Outgoing(
+def _layout(position: int, runs: list[Run] | None = None) -> PreparedChunk:
+    batch = OutgoingBatch(
         position=position,
         record_count=4,
         view=memoryview(bytes(61)),
@@ -75,7 +75,7 @@ def _layout(position: int, runs: list[Run] | None = None) -> Layout:
         source_next_offset=position + 11,
         max_timestamp_ms=-1,
     )
-    return Layout(batches=[batch], runs=runs or [], whole=True)
+    return PreparedChunk(batches=[batch], runs=runs or [], whole=True)
 
 
 def _running_lane(ledger: Ledger) -> CarriedLane:
@@ -83,5 +83,6 @@ def _running_lane(ledger: Ledger) -> CarriedLane:
     flow = Flow(FLOW, None, None, ledger, FetchLimits())  # type: ignore[arg-type]
     spec = Lane(id=LaneId(flow=FLOW, source=place), target=place, source_topic_id=ID)
     lane = CarriedLane(spec, flow)
-    lane.begin(Cursor(7, 0, 0, 7), identical=False, target_topic_id=ID)
+    cursor = LaneCursor(next_offset=7, position=0, target_offset=0, source_expected=7)
+    lane.begin(cursor, identical=False, target_topic_id=ID)
     return lane

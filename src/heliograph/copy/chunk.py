@@ -1,6 +1,7 @@
-"""Fetched bytes into batches to append and the runs that explain them. Pure; runs on executors.
+"""Fetched bytes into batches to append and the runs that explain them. Runs on executors.
 
-The table of DESIGN.md section 4, one branch each. Positions follow from the source alone; where
+No I/O, but the fetched buffer is restamped in place and the cursor moves. One branch for each kind
+of batch: unopened, coalesced, re-encoded, dropped. Positions follow from the source alone; where
 batches are cut does not matter, so a successor may cut differently and still be exact.
 """
 
@@ -47,9 +48,9 @@ LEGACY_BYTES_MAX: Final = 512 * 1024
 worse."""
 
 
-@dataclass(slots=True)
-class Cursor:
-    """How far laying out has come; everything before is on its way or settled."""
+@dataclass(slots=True, kw_only=True)
+class LaneCursor:
+    """How far chunks were prepared; everything before is on its way or settled."""
 
     next_offset: int
     position: int
@@ -60,8 +61,8 @@ class Cursor:
     leader_epoch: int = -1
 
 
-@dataclass(slots=True)
-class Outgoing:
+@dataclass(slots=True, kw_only=True)
+class OutgoingBatch:
     """One batch, stamped for its position. Its view pins the buffer of the answer it came in."""
 
     position: int
@@ -76,9 +77,11 @@ class Outgoing:
     """The ledger write that must be durable before this batch may leave."""
 
 
-@dataclass(slots=True)
-class Layout:
-    batches: list[Outgoing] = field(default_factory=list)
+@dataclass(slots=True, kw_only=True)
+class PreparedChunk:
+    """What one fetch brought of a lane, ready to append."""
+
+    batches: list[OutgoingBatch] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     corrupt: CorruptBatch | None = None
     """What ended the chunk early; the batches before it are good."""
@@ -86,43 +89,43 @@ class Layout:
     """Whether at least one whole batch was seen, dropped ones included."""
 
 
-def lay_out(
-    chunk: memoryview,
-    cursor: Cursor,
+def prepare_chunk(
+    fetched: memoryview,
+    cursor: LaneCursor,
     stamp: Stamp,
     *,
     aborted: Sequence[tuple[int, int]] = (),
     read_committed: bool = True,
     coalesce: bool = True,
-) -> Layout:
-    """Move `cursor` over the whole batches of `chunk`; what is left of a cut batch is fetched
+) -> PreparedChunk:
+    """Move `cursor` over the whole batches of `fetched`; what is left of a cut batch is fetched
     again."""
-    layout = Layout()
-    writer = _Writer(layout, cursor, stamp, coalesce)
+    chunk = PreparedChunk()
+    writer = _Writer(chunk, cursor, stamp, coalesce)
     aborts = AbortedTransactions(aborted) if read_committed else None
     at = 0
     try:
-        while len(chunk) - at > MAGIC_AT:
-            window = chunk[at:]
+        while len(fetched) - at > MAGIC_AT:
+            window = fetched[at:]
             if window[MAGIC_AT] < 2:
                 extent = legacy_extent(window, bytes_max=LEGACY_BYTES_MAX)
                 if not extent.size_bytes:
                     break
                 at += extent.size_bytes
-                layout.whole = True
+                chunk.whole = True
                 if extent.next_offset > cursor.next_offset:
                     writer.add_legacy(window[: extent.size_bytes], extent.next_offset)
                 continue
-            if coalesce and (swept := _sweep(window, cursor)) is not None:
-                at += swept.size_bytes
-                layout.whole = True
-                writer.add_swept(swept)
+            if coalesce and (coalesced := _coalesce_tiny(window, cursor)) is not None:
+                at += coalesced.size_bytes
+                chunk.whole = True
+                writer.add_coalesced(coalesced)
                 continue
             header = parse_header(window)
             if header is None:
                 break
             at += header.size_bytes
-            layout.whole = True
+            chunk.whole = True
             if header.next_offset <= cursor.next_offset:
                 continue
             batch = window[: header.size_bytes]
@@ -139,12 +142,12 @@ def lay_out(
         writer.flush()
     except CorruptBatch as exc:
         # A batch that waits for coalescing is good; the cursor stands before the bad one.
-        layout.corrupt = exc
+        chunk.corrupt = exc
         writer.flush()
-    return layout
+    return chunk
 
 
-def _sweep(window: memoryview, cursor: Cursor) -> CoalescedWindow | None:
+def _coalesce_tiny(window: memoryview, cursor: LaneCursor) -> CoalescedWindow | None:
     """The tiny plain batches `window` starts with, as one, without a header object for each."""
     if len(window) < LENGTH_END or _LENGTH.unpack_from(window, _LENGTH_AT)[0] > TINY_BYTES_MAX:
         return None
@@ -158,10 +161,12 @@ def _sweep(window: memoryview, cursor: Cursor) -> CoalescedWindow | None:
 
 
 class _Writer:
-    """Appends to one layout; tiny batches wait here until it is clear whether many follow."""
+    """Adds to one chunk; tiny batches wait here until it is clear whether many follow."""
 
-    def __init__(self, layout: Layout, cursor: Cursor, stamp: Stamp, coalesce: bool) -> None:
-        self._layout, self._cursor, self._stamp = layout, cursor, stamp
+    def __init__(
+        self, chunk: PreparedChunk, cursor: LaneCursor, stamp: Stamp, coalesce: bool
+    ) -> None:
+        self._chunk, self._cursor, self._stamp = chunk, cursor, stamp
         self._coalesce = coalesce
         self._tiny: list[tuple[BatchHeader, memoryview]] = []
         self._tiny_bytes = 0
@@ -183,14 +188,14 @@ class _Writer:
             self.flush()
             self._put_unopened(header, batch)
 
-    def add_swept(self, swept: CoalescedWindow) -> None:
+    def add_coalesced(self, coalesced: CoalescedWindow) -> None:
         self.flush()
-        if swept.next_offset <= self._cursor.next_offset:
+        if coalesced.next_offset <= self._cursor.next_offset:
             return
-        if swept.batch is not None:
-            self._put_reencoded(swept.batch, swept.next_offset)
-        self._cursor.next_offset = swept.next_offset
-        self._cursor.leader_epoch = swept.leader_epoch
+        if coalesced.batch is not None:
+            self._put_reencoded(coalesced.batch, coalesced.next_offset)
+        self._cursor.next_offset = coalesced.next_offset
+        self._cursor.leader_epoch = coalesced.leader_epoch
 
     def add_legacy(self, messages: memoryview, next_offset: int) -> None:
         self.flush()
@@ -230,8 +235,9 @@ class _Writer:
         self._put(
             batch,
             header.record_count,
-            (header.base_offset, header.next_offset),
-            header.max_timestamp_ms,
+            source_offset=header.base_offset,
+            source_next_offset=header.next_offset,
+            max_timestamp_ms=header.max_timestamp_ms,
         )
         self._cursor.source_expected = header.next_offset
         self._passed(header)
@@ -244,12 +250,19 @@ class _Writer:
         self._put(
             memoryview(batch.batch),
             batch.record_count,
-            (batch.stretches[0].source_offset, source_next_offset),
-            batch.max_timestamp_ms,
+            source_offset=batch.stretches[0].source_offset,
+            source_next_offset=source_next_offset,
+            max_timestamp_ms=batch.max_timestamp_ms,
         )
 
     def _put(
-        self, view: memoryview, record_count: int, source: tuple[int, int], max_timestamp_ms: int
+        self,
+        view: memoryview,
+        record_count: int,
+        *,
+        source_offset: int,
+        source_next_offset: int,
+        max_timestamp_ms: int,
     ) -> None:
         cursor, stamp = self._cursor, self._stamp
         restamp(
@@ -258,8 +271,15 @@ class _Writer:
             producer_epoch=stamp.producer_epoch,
             sequence=sequence_of(cursor.position),
         )
-        self._layout.batches.append(
-            Outgoing(cursor.position, record_count, view, *source, max_timestamp_ms)
+        self._chunk.batches.append(
+            OutgoingBatch(
+                position=cursor.position,
+                record_count=record_count,
+                view=view,
+                source_offset=source_offset,
+                source_next_offset=source_next_offset,
+                max_timestamp_ms=max_timestamp_ms,
+            )
         )
         cursor.position += record_count
         cursor.target_offset += record_count
@@ -267,7 +287,7 @@ class _Writer:
     def _start_run_if_gap(self, source_offset: int, first_record: int) -> None:
         cursor = self._cursor
         if source_offset != cursor.source_expected:
-            self._layout.runs.append(
+            self._chunk.runs.append(
                 Run(
                     position=cursor.position + first_record,
                     source_offset=source_offset,

@@ -1,4 +1,7 @@
-"""What becomes of fetched bytes: each row of DESIGN.md's table, often on real brokers' bytes."""
+"""What becomes of fetched bytes: unopened, coalesced, re-encoded or dropped.
+
+Often on real brokers' bytes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.copy.layout import TINY_BATCHES_MIN, Cursor, Layout, lay_out
+from heliograph.copy.chunk import TINY_BATCHES_MIN, LaneCursor, PreparedChunk, prepare_chunk
 from heliograph.ledger.runs import Run
 from heliograph.wire.batch import SEQUENCES, BatchHeader, Stamp, parse_header, verify_crc
 from heliograph.wire.control import is_abort_marker
@@ -18,8 +21,13 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 STAMP = Stamp(producer_id=4711, producer_epoch=0)
 
 
-def cursor_at(offset: int, position: int = 0) -> Cursor:
-    return Cursor(offset, position, 1000 + position, offset)
+def cursor_at(offset: int, position: int = 0) -> LaneCursor:
+    return LaneCursor(
+        next_offset=offset,
+        position=position,
+        target_offset=1000 + position,
+        source_expected=offset,
+    )
 
 
 def plain(base_offset: int, count: int, value_bytes: int = 6000) -> bytes:
@@ -30,41 +38,41 @@ def plain(base_offset: int, count: int, value_bytes: int = 6000) -> bytes:
     return bytes(batch_of(*records, base_offset=base_offset))
 
 
-def laid(chunk: bytes, cursor: Cursor, **options: object) -> Layout:
-    return lay_out(memoryview(bytearray(chunk)), cursor, STAMP, **options)  # type: ignore[arg-type]
+def prepare(chunk: bytes, cursor: LaneCursor, **options: object) -> PreparedChunk:
+    return prepare_chunk(memoryview(bytearray(chunk)), cursor, STAMP, **options)  # type: ignore[arg-type]
 
 
 def test_a_dense_batch_travels_unopened_but_for_its_header() -> None:
     batch = plain(50, 3)
     cursor = cursor_at(50, position=7)
 
-    layout = laid(batch, cursor)
+    prepared = prepare(batch, cursor)
 
-    (out,) = layout.batches
+    (out,) = prepared.batches
     header = parse_header(out.view)
     assert header is not None
     verify_crc(out.view, header)
     assert (header.base_offset, header.producer_id, header.base_sequence) == (0, 4711, 7)
     assert bytes(out.view[61:]) == batch[61:]
     assert (cursor.next_offset, cursor.position, cursor.target_offset) == (53, 10, 1010)
-    assert layout.runs == []
+    assert prepared.runs == []
 
 
 def test_a_gap_between_batches_starts_a_run_where_the_records_go_on() -> None:
     cursor = cursor_at(0)
 
-    layout = laid(plain(0, 2) + plain(10, 2), cursor)
+    prepared = prepare(plain(0, 2) + plain(10, 2), cursor)
 
-    assert layout.runs == [Run(position=2, source_offset=10, target_offset=1002)]
-    assert [out.position for out in layout.batches] == [0, 2]
+    assert prepared.runs == [Run(position=2, source_offset=10, target_offset=1002)]
+    assert [out.position for out in prepared.batches] == [0, 2]
 
 
 def test_the_sequence_wraps_with_the_position() -> None:
     cursor = cursor_at(0, position=SEQUENCES - 1)
 
-    layout = laid(plain(0, 3), cursor)
+    prepared = prepare(plain(0, 3), cursor)
 
-    header = parse_header(layout.batches[0].view)
+    header = parse_header(prepared.batches[0].view)
     assert header is not None
     assert header.base_sequence == SEQUENCES - 1
     assert header.last_sequence == 1
@@ -74,24 +82,24 @@ def test_the_sequence_wraps_with_the_position() -> None:
 def test_what_lies_before_the_cursor_is_not_sent_again() -> None:
     cursor = cursor_at(12)
 
-    layout = laid(plain(0, 5) + plain(10, 5), cursor)
+    prepared = prepare(plain(0, 5) + plain(10, 5), cursor)
 
-    (out,) = layout.batches
+    (out,) = prepared.batches
     assert [record.value for record in records_of(out.view)] == [
         record.value for record in records_of(plain(10, 5))[2:]
     ]
     assert out.source_offset == 12
-    assert layout.runs == []
+    assert prepared.runs == []
 
 
 def test_a_batch_cut_by_the_broker_is_left_for_the_next_fetch() -> None:
     cursor = cursor_at(0)
 
-    layout = laid(plain(0, 2) + plain(2, 2)[:-1], cursor)
+    prepared = prepare(plain(0, 2) + plain(2, 2)[:-1], cursor)
 
-    assert len(layout.batches) == 1
+    assert len(prepared.batches) == 1
     assert cursor.next_offset == 2
-    assert layout.corrupt is None
+    assert prepared.corrupt is None
 
 
 def test_a_corrupt_batch_is_never_forwarded_and_the_good_ones_before_it_are() -> None:
@@ -99,11 +107,11 @@ def test_a_corrupt_batch_is_never_forwarded_and_the_good_ones_before_it_are() ->
     bad[-1] ^= 1
     cursor = cursor_at(0)
 
-    layout = laid(plain(0, 2) + bytes(bad) + plain(4, 2), cursor)
+    prepared = prepare(plain(0, 2) + bytes(bad) + plain(4, 2), cursor)
 
-    assert [out.source_offset for out in layout.batches] == [0]
-    assert layout.corrupt is not None
-    assert layout.corrupt.offset == 2
+    assert [out.source_offset for out in prepared.batches] == [0]
+    assert prepared.corrupt is not None
+    assert prepared.corrupt.offset == 2
     assert cursor.next_offset == 2
 
 
@@ -111,9 +119,9 @@ def test_many_tiny_batches_leave_as_one() -> None:
     count = TINY_BATCHES_MIN + 5
     cursor = cursor_at(0)
 
-    layout = laid(b"".join(plain(index, 1, value_bytes=20) for index in range(count)), cursor)
+    prepared = prepare(b"".join(plain(index, 1, value_bytes=20) for index in range(count)), cursor)
 
-    (out,) = layout.batches
+    (out,) = prepared.batches
     assert out.record_count == count
     assert cursor.position == cursor.next_offset == count
 
@@ -121,17 +129,17 @@ def test_many_tiny_batches_leave_as_one() -> None:
 def test_a_few_tiny_batches_stay_as_they_are() -> None:
     cursor = cursor_at(0)
 
-    layout = laid(plain(0, 1, value_bytes=20) + plain(1, 1, value_bytes=20), cursor)
+    prepared = prepare(plain(0, 1, value_bytes=20) + plain(1, 1, value_bytes=20), cursor)
 
-    assert [out.record_count for out in layout.batches] == [1, 1]
+    assert [out.record_count for out in prepared.batches] == [1, 1]
 
 
 def test_tiny_batches_are_left_alone_where_the_target_refused_larger_ones() -> None:
     chunk = b"".join(plain(index, 1, value_bytes=20) for index in range(20))
 
-    layout = laid(chunk, cursor_at(0), coalesce=False)
+    prepared = prepare(chunk, cursor_at(0), coalesce=False)
 
-    assert len(layout.batches) == 20
+    assert len(prepared.batches) == 20
 
 
 def test_aborted_and_control_batches_of_a_real_broker_are_dropped() -> None:
@@ -142,12 +150,12 @@ def test_aborted_and_control_batches_of_a_real_broker_are_dropped() -> None:
     aborted = aborted_of(chunk)
     cursor = cursor_at(first.base_offset)
 
-    layout = laid(chunk, cursor, aborted=aborted)
+    prepared = prepare(chunk, cursor, aborted=aborted)
 
     assert aborted
     # The file's story: 0 to 4 committed, 5 the marker, 6 to 10 aborted, 11 its marker, 12 plain.
     assert len(story) == 11
-    assert source_offsets(layout, cursor_at(first.base_offset)) == [0, 1, 2, 3, 4, 12]
+    assert source_offsets(prepared, cursor_at(first.base_offset)) == [0, 1, 2, 3, 4, 12]
 
 
 def aborted_of(chunk: bytes) -> list[tuple[int, int]]:
@@ -171,11 +179,11 @@ def test_holes_of_a_real_compacted_log_become_runs(name: str) -> None:
     assert first is not None
     cursor = cursor_at(first.base_offset)
 
-    layout = laid(chunk, cursor)
+    prepared = prepare(chunk, cursor)
 
-    offsets = source_offsets(layout, cursor_at(first.base_offset))
+    offsets = source_offsets(prepared, cursor_at(first.base_offset))
     assert offsets == [record.offset for record in golden_records(chunk)]
-    for out in layout.batches:
+    for out in prepared.batches:
         header = parse_header(out.view)
         assert header is not None
         assert header.is_dense
@@ -192,10 +200,10 @@ def batches_of(chunk: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
         window = window[header.size_bytes :]
 
 
-def source_offsets(layout: Layout, start: Cursor) -> list[int]:
+def source_offsets(prepared: PreparedChunk, start: LaneCursor) -> list[int]:
     """Where each record came from, by the runs alone, as a resume would find it."""
-    runs = [Run(position=0, source_offset=start.next_offset, target_offset=1000), *layout.runs]
-    total = sum(out.record_count for out in layout.batches)
+    runs = [Run(position=0, source_offset=start.next_offset, target_offset=1000), *prepared.runs]
+    total = sum(out.record_count for out in prepared.batches)
     found = []
     for position in range(total):
         run = [run for run in runs if run.position <= position][-1]
@@ -208,9 +216,9 @@ def test_append_times_of_a_real_broker_arrive_as_create_times() -> None:
     first = parse_header(memoryview(chunk))
     assert first is not None
 
-    layout = laid(chunk, cursor_at(first.base_offset))
+    prepared = prepare(chunk, cursor_at(first.base_offset))
 
-    for out in layout.batches:
+    for out in prepared.batches:
         header = parse_header(out.view)
         assert header is not None
         assert not header.is_log_append_time
@@ -222,8 +230,8 @@ def test_old_messages_of_a_real_broker_leave_as_v2(name: str) -> None:
     chunk = (GOLDEN / f"{name}.bin").read_bytes()
     cursor = cursor_at(0)
 
-    layout = laid(chunk, cursor)
+    prepared = prepare(chunk, cursor)
 
-    assert layout.corrupt is None
-    assert sum(out.record_count for out in layout.batches) > 0
-    assert all(parse_header(out.view) is not None for out in layout.batches)
+    assert prepared.corrupt is None
+    assert sum(out.record_count for out in prepared.batches) > 0
+    assert all(parse_header(out.view) is not None for out in prepared.batches)
