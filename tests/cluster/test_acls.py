@@ -22,8 +22,8 @@ from heliograph.broker.admin import Change
 from heliograph.broker.clients import Clients
 from heliograph.broker.view import TopicView
 from heliograph.cli.app import main
-from heliograph.compat.acls import acls_loop
-from heliograph.compat.topic_configs import topic_configs_loop
+from heliograph.compat.acls import AclsJob
+from heliograph.compat.topic_configs import TopicConfigsJob
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.driver.deletions import Absences, find_deleted
@@ -121,7 +121,7 @@ class Scene:
         return frozenset(each for each in found if each.name.startswith(f"{self.alias}."))
 
     def step(self) -> None:
-        acls_loop(self.flow, self.clients, self.ledgers).step()
+        AclsJob(self.flow, self.clients, self.ledgers).step()
 
     def close(self) -> None:
         self.ledgers.close()
@@ -294,7 +294,7 @@ def test_clusters_without_an_authorizer_are_named_once_for_all_flows(
             clients.acls(config.clusters[config.flows[0].id.source]).topic_acls()
         for _ in range(2):
             for flow in config.flows:
-                acls_loop(flow, clients, ledgers).step()
+                AclsJob(flow, clients, ledgers).step()
 
     said = [r.getMessage() for r in caplog.records if r.name == "heliograph.compat.acls"]
     assert sorted(said) == [
@@ -312,7 +312,7 @@ def test_missing_permissions_are_named_once_and_leave_the_ledger_as_it_was(
         granted(boss.source_acls, acl(name), acl(name, AclOperation.ALTER))
         wanted = {acl(f"lackA.{name}"), acl(f"lackA.{name}", AclOperation.ALTER)}
         with closing(Scene(guarded, tmp_path, "lackA", "mirror", topics=name)) as scene:
-            loop = acls_loop(scene.flow, scene.clients, boss.ledgers)
+            loop = AclsJob(scene.flow, scene.clients, boss.ledgers)
             loop.step()
             allow_on_cluster(guarded["A"], "mirror", ClientOperation.DESCRIBE)
             allow_on_cluster(guarded["B"], "mirror", ClientOperation.DESCRIBE)
@@ -382,7 +382,7 @@ def test_settings_that_may_not_be_changed_are_told_as_the_flows_problem(
             acl(f"setA.{name}", AclOperation.DESCRIBE_CONFIGS, principal="User:mirror"),
         )
     with closing(Scene(guarded, tmp_path, "setA", "mirror", topics=name)) as scene:
-        loop = topic_configs_loop(scene.flow, scene.clients)
+        loop = TopicConfigsJob(scene.flow, scene.clients)
 
         with pytest.raises(BrokerError) as refused:
             loop.step()

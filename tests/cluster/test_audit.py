@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner, Result
 
 from heliograph.audit.findings import FindingKind
-from heliograph.audit.loop import AuditLoop
+from heliograph.audit.loop import AuditJob
 from heliograph.audit.plan import AuditOptions, note_of
 from heliograph.audit.repair import repair
 from heliograph.audit.run import AuditReport, audit_flow
@@ -305,7 +305,7 @@ def test_a_running_flow_audits_what_comes_and_what_differs_stays_its_problem(
     name, flow, file = scene(pair, topic, tmp_path)
     records = rows(3_000)
     config = load_config(file)
-    loop = AuditLoop(config, config.flow(flow), 1.0, inside(config, flow))
+    loop = AuditJob(config, config.flow(flow), 1.0, inside(config, flow))
     for alias in ("A", "B"):
         write_rows(
             pair[alias], name, [*records[:999], records[0]] if alias == "B" else records[:1_000]

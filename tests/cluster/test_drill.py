@@ -21,12 +21,12 @@ from heliograph.broker.clients import Clients
 from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.records import Record, RecordWriter
 from heliograph.cli import app as command_line
-from heliograph.compat.checkpoints import CheckpointsLoop
+from heliograph.compat.checkpoints import CheckpointsJob
 from heliograph.config.load import load_config
-from heliograph.drill.schedule import DrillLoop
+from heliograph.drill.schedule import DrillJob
 from heliograph.drill.shadow_groups import commit_shadows, new_mark
-from heliograph.driver.jobs import upkeep_loops
-from heliograph.driver.periodic import Loops
+from heliograph.driver.jobs import periodic_jobs
+from heliograph.driver.periodic import PeriodicJobs
 from heliograph.errors import DrillFailed
 from heliograph.ledger.drill_note import LAST_SUBJECT
 from heliograph.ledger.entries import (
@@ -395,8 +395,8 @@ def test_shadows_are_followed_by_no_flow_whatever_it_asks_for(good: Scene) -> No
     commit(good.pair["A"], name, good.orders, {0: 3})
 
     with closing(Clients(config)) as clients, closing(LedgerService(config.clusters)) as ledgers:
-        loops = upkeep_loops(config, clients, ledgers, dict)
-        (follower,) = [loop.follower for loop in loops if isinstance(loop, CheckpointsLoop)]
+        loops = periodic_jobs(config, clients, ledgers, dict)
+        (follower,) = [loop.follower for loop in loops if isinstance(loop, CheckpointsJob)]
         follower.look()
 
     assert good.group in follower.followed
@@ -407,7 +407,7 @@ def test_shadows_are_followed_by_no_flow_whatever_it_asks_for(good: Scene) -> No
 # The schedule.
 
 
-class Counted(DrillLoop):
+class Counted(DrillJob):
     steps = 0
 
     def step(self) -> None:
@@ -425,11 +425,11 @@ def test_a_drill_that_is_due_is_done_once_and_its_failure_stays_shown(
         copied_badly(scene, changed=25, missing=40)
         config = scene.config
         ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
-        idle = DrillLoop(config, config.flow(scene.flow), ledgers)
+        idle = DrillJob(config, config.flow(scene.flow), ledgers)
         idle.step()
         scheduled = ask("drill", scene.file, "--every", "7d", "--sample", "30")
         loop = Counted(config, config.flow(scene.flow), ledgers, interval_s=0.1)
-        loops = Loops([loop], lambda _: True)
+        loops = PeriodicJobs([loop], lambda _: True)
 
         loops.start()
         wait_until(lambda: loop.steps >= 4, "four looks at the schedule")
@@ -447,13 +447,13 @@ def test_a_drill_that_is_due_is_done_once_and_its_failure_stays_shown(
         assert "failed: group" in problems[scene.flow]
         # A driver that starts anew shows it too, and does not drill again.
         with pytest.raises(DrillFailed, match="1 changed"):
-            DrillLoop(config, config.flow(scene.flow), ledgers).step()
+            DrillJob(config, config.flow(scene.flow), ledgers).step()
         assert scene.last_drill() == last
         assert "last drill" in ask("status", scene.file).out
         again = ask("drill", scene.file, "--every", "7d", "--json").document
         assert again["next_due_ms"] == last.at_ms + 604_800_000
         assert ask("drill", scene.file, "--every", "off").code == 0
-        DrillLoop(config, config.flow(scene.flow), ledgers).step()
+        DrillJob(config, config.flow(scene.flow), ledgers).step()
         assert len(heard) == 1
 
 
@@ -471,7 +471,7 @@ def test_a_drill_that_cannot_be_done_raises_one_alarm_and_is_noted(
         config = load_config(dead)
         ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
         forget_last(ledgers, good.flow)
-        loop = DrillLoop(config, config.flow(good.flow), ledgers)
+        loop = DrillJob(config, config.flow(good.flow), ledgers)
 
         for _ in range(2):
             with pytest.raises(DrillFailed, match="could not be done"):

@@ -9,10 +9,10 @@ import pytest
 
 from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.records import Record, read_records
-from heliograph.compat.checkpoints import checkpoints_loop
-from heliograph.driver.periodic import FlowLoop
+from heliograph.compat.checkpoints import CheckpointsJob
+from heliograph.driver.periodic import PeriodicJob
 from heliograph.errors import BrokerError
-from heliograph.groups.sync import group_offsets_loop
+from heliograph.groups.sync import GroupOffsetsJob
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph.wire.mirror_records import Checkpoint, decode_checkpoint
 from heliograph_tools.localkafka.cluster import LocalCluster
@@ -60,7 +60,7 @@ def test_a_checkpoint_says_where_the_group_stands_on_both_sides(scene: Scene) ->
     with member(scene.source, scene.group, scene.orders) as consumer:
         commit_as_member(consumer, scene.orders, 40, metadata="by a member")
 
-        checkpoints_loop(follower).step()
+        CheckpointsJob(follower).step()
 
     (record,) = read_records(scene.target_config, follower.checkpoints_topic)
     assert follower.checkpoints_topic == f"{scene.flow.id.source}.checkpoints.internal"
@@ -87,7 +87,7 @@ def test_there_is_no_checkpoint_before_the_first_record_of_a_partition_was_mirro
     scene.mirror(0, partition=0)
     scene.mirror(3, partition=1)
     follower = scene.follower()
-    loop = checkpoints_loop(follower)
+    loop = CheckpointsJob(follower)
     loop.step()
     before = scene.told(follower)
 
@@ -102,7 +102,7 @@ def test_there_is_no_checkpoint_before_the_first_record_of_a_partition_was_mirro
 def test_checkpoints_follow_a_group_that_lags_and_one_that_rewinds(scene: Scene) -> None:
     """`testOffsetTranslationBehindReplicationFlow`."""
     follower = scene.follower()
-    loop = checkpoints_loop(follower)
+    loop = CheckpointsJob(follower)
     scene.mirror(100)
 
     for offset in (10, 10, 20, 2, 100):
@@ -119,7 +119,7 @@ def test_checkpoints_follow_a_group_that_lags_and_one_that_rewinds(scene: Scene)
 
 def test_a_group_ahead_of_the_mirror_is_told_as_far_as_is_mirrored(scene: Scene) -> None:
     follower = scene.follower()
-    loop = checkpoints_loop(follower)
+    loop = CheckpointsJob(follower)
     scene.at_source(90)
 
     for records in (50, 60, 95):
@@ -134,12 +134,12 @@ def test_a_restart_repeats_and_unsays_nothing(scene: Scene) -> None:
     scene.mirror(80)
     scene.at_source(80)
     first = scene.follower()
-    checkpoints_loop(first).step()
+    CheckpointsJob(first).step()
     garbage = [Record(key=b"\x00\x03abc", value=b"?"), Record(key=b"", value=b"?")]
     scene.clients.writer(scene.target_config).write(first.checkpoints_topic, garbage)
 
     second = scene.follower()
-    loop = checkpoints_loop(second)
+    loop = CheckpointsJob(second)
     scene.mirror(70)
     loop.step()
     scene.mirror(100)
@@ -161,7 +161,7 @@ def test_a_checkpoint_past_the_log_that_somebody_wrote_does_not_silence_the_grou
     scene.mirror(80)
     scene.at_source(80)
     first = scene.follower()
-    checkpoints_loop(first).step()
+    CheckpointsJob(first).step()
     (record,) = read_records(scene.target_config, first.checkpoints_topic)
     assert record.value is not None
     far = record.value[:10] + (2**62).to_bytes(8, "big") + record.value[18:]
@@ -170,7 +170,7 @@ def test_a_checkpoint_past_the_log_that_somebody_wrote_does_not_silence_the_grou
     )
 
     second = scene.follower()
-    checkpoints_loop(second).step()
+    CheckpointsJob(second).step()
 
     assert [down for *_, down in scene.told(second)] == [85, 2**62, 85]
 
@@ -180,7 +180,7 @@ def test_only_groups_and_topics_that_pass_the_filters_are_followed(
 ) -> None:
     """`CheckpointConnector`'s scenarios: no group, other groups, other topics, some of each."""
     follower = scene.follower()
-    loop = checkpoints_loop(follower)
+    loop = CheckpointsJob(follower)
     loop.step()
     assert follower.followed == frozenset()
     other = create_topic(scene.source, topic("other"))
@@ -191,7 +191,7 @@ def test_only_groups_and_topics_that_pass_the_filters_are_followed(
     commit(scene.source, f"{scene.group}-both", scene.orders, {0: 1})
 
     follower = scene.follower()
-    checkpoints_loop(follower).step()
+    CheckpointsJob(follower).step()
 
     assert follower.followed == {f"{scene.group}-both"}
     assert [(group, name) for group, name, *_ in scene.told(follower)] == [
@@ -206,7 +206,7 @@ def test_new_groups_are_found_at_the_next_refresh_and_not_before(scene: Scene) -
     seldom = scene.follower()
     scene.flow = with_groups(scene, refresh_interval_s=1)
     often = scene.follower()
-    loops = [checkpoints_loop(seldom), checkpoints_loop(often)]
+    loops = [CheckpointsJob(seldom), CheckpointsJob(often)]
     for loop in loops:
         loop.step()
     commit(scene.source, f"{scene.group}-new", scene.orders, {0: 1})
@@ -225,7 +225,7 @@ def test_every_partition_of_a_group_is_put_exactly_where_it_stands_on_the_source
 ) -> None:
     """`testOneWayReplicationWithAutoOffsetSync`: exact, and a topic made later joins in."""
     follower = scene.follower()
-    loop = group_offsets_loop(follower)
+    loop = GroupOffsetsJob(follower)
     scene.mirror(100, partition=0)
     scene.mirror(30, partition=1)
     scene.at_source(100, partition=0)
@@ -252,7 +252,7 @@ def test_a_group_active_on_the_target_is_left_alone_and_written_when_it_left(
     scene.mirror(100)
     scene.at_source(50)
     follower = scene.follower()
-    loop = group_offsets_loop(follower)
+    loop = GroupOffsetsJob(follower)
     with member(scene.target, scene.group, scene.mirrored_orders, protocol) as consumer:
         commit_as_member(consumer, scene.mirrored_orders, 20)
         loop.step()
@@ -269,7 +269,7 @@ def test_a_group_that_went_further_on_the_target_is_never_moved_back(scene: Scen
     scene.mirror(100)
     scene.at_source(50)
     follower = scene.follower()
-    loop = group_offsets_loop(follower)
+    loop = GroupOffsetsJob(follower)
     loop.step()
     commit(scene.target, scene.group, scene.mirrored_orders, {0: 80})
 
@@ -284,7 +284,7 @@ def test_a_rewind_is_followed_while_the_target_stands_where_it_was_put(scene: Sc
     scene.mirror(100)
     scene.at_source(50)
     follower = scene.follower()
-    loops: list[FlowLoop] = [checkpoints_loop(follower), group_offsets_loop(follower)]
+    loops: list[PeriodicJob] = [CheckpointsJob(follower), GroupOffsetsJob(follower)]
     for loop in loops:
         loop.step()
     first = scene.at_target()
@@ -300,13 +300,13 @@ def test_a_rewind_while_no_mirror_ran_is_followed_too(scene: Scene) -> None:
     scene.mirror(100)
     scene.at_source(50)
     first = scene.follower()
-    checkpoints_loop(first).step()
-    group_offsets_loop(first).step()
+    CheckpointsJob(first).step()
+    GroupOffsetsJob(first).step()
     scene.at_source(10)
 
     second = scene.follower()
-    checkpoints_loop(second).step()
-    group_offsets_loop(second).step()
+    CheckpointsJob(second).step()
+    GroupOffsetsJob(second).step()
 
     assert scene.at_target() == {0: 15}
 
@@ -315,7 +315,7 @@ def test_a_rewind_is_kept_from_the_target_where_the_choice_is_to_keep(scene: Sce
     scene.flow = with_groups(scene, on_rewind="keep")
     scene.mirror(100)
     scene.at_source(50)
-    loop = group_offsets_loop(scene.follower())
+    loop = GroupOffsetsJob(scene.follower())
     loop.step()
 
     scene.at_source(10)
@@ -329,7 +329,7 @@ def test_minus_one_on_the_target_is_written_over(scene: Scene) -> None:
     scene.at_source(50)
     commit_raw(scene.target, scene.group, scene.mirrored_orders, -1)
 
-    group_offsets_loop(scene.follower()).step()
+    GroupOffsetsJob(scene.follower()).step()
 
     assert scene.at_target() == {0: 55}
 
@@ -338,7 +338,7 @@ def test_nothing_is_written_past_the_end_of_the_targets_log(scene: Scene) -> Non
     scene.mirror(5_000)
     scene.at_source(5_000)
 
-    group_offsets_loop(scene.follower()).step()
+    GroupOffsetsJob(scene.follower()).step()
 
     assert scene.at_target() == {}
 
@@ -362,7 +362,7 @@ def test_a_member_that_joins_between_the_comparison_and_the_write_wins(
 
     monkeypatch.setattr(GroupAdmin, "commit_each", join_first)
     try:
-        group_offsets_loop(follower).step()
+        GroupOffsetsJob(follower).step()
         meanwhile, active = scene.at_target(), follower.active
     finally:
         for joining, _ in joined:

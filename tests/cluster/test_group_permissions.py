@@ -19,7 +19,7 @@ from heliograph.broker.groups import GroupAdmin
 from heliograph.config.schema import ClusterConfig, Secret, SecurityConfig
 from heliograph.config.security import SaslConfig
 from heliograph.errors import NotAuthorised
-from heliograph.groups.sync import group_offsets_loop
+from heliograph.groups.sync import GroupOffsetsJob
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.clusters import TopicNames
@@ -121,7 +121,7 @@ def test_a_group_that_may_not_be_written_keeps_no_other_from_it(
     commit(pair["A"], refused, orders, {0: 4})
     allow(guarded, ResourceType.TOPIC, copy, READ)
     allow(guarded, ResourceType.GROUP, scene.group, READ)
-    loop = group_offsets_loop(scene.follower())
+    loop = GroupOffsetsJob(scene.follower())
     sentence = f"cluster {flow.target}: missing permission DESCRIBE on group {refused}: "
 
     with caplog.at_level(logging.WARNING), pytest.raises(NotAuthorised, match=sentence):

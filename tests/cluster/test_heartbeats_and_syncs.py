@@ -12,8 +12,8 @@ import pytest
 from heliograph.broker.clients import Clients
 from heliograph.broker.records import ReadRecord, read_records
 from heliograph.clock import now_ms
-from heliograph.compat.heartbeats import heartbeats_loop
-from heliograph.compat.offset_syncs import offset_syncs_loop
+from heliograph.compat.heartbeats import HeartbeatsJob
+from heliograph.compat.offset_syncs import OffsetSyncsJob
 from heliograph.config.load import load_config
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, NotAuthorised
@@ -151,7 +151,7 @@ class Lanes:
 
 def test_a_heartbeat_is_on_the_target_with_both_aliases_and_its_time(scene: SceneMaker) -> None:
     made = scene()
-    loop = heartbeats_loop(made.flow, made.clients)
+    loop = HeartbeatsJob(made.flow, made.clients)
     before_ms = now_ms()
 
     loop.step()
@@ -168,7 +168,7 @@ def test_a_heartbeat_is_on_the_target_with_both_aliases_and_its_time(scene: Scen
 def test_a_pair_that_mirrors_nothing_has_heartbeats_too(scene: SceneMaker) -> None:
     made = scene(enabled=False)
 
-    heartbeats_loop(made.flow, made.clients).step()
+    HeartbeatsJob(made.flow, made.clients).step()
 
     assert not made.flow.enabled
     assert [(beat.source, beat.target) for _, beat in made.beats()] == [(made.source, made.target)]
@@ -178,8 +178,8 @@ def test_aliases_of_the_connector_stand_in_heartbeats_and_names(scene: SceneMake
     other = f"elsewhere{next(_numbers)}"
     made = scene({"SOURCE->TARGET.target.cluster.alias": other})
 
-    heartbeats_loop(made.flow, made.clients).step()
-    offset_syncs_loop(made.flow, made.clients, Lanes()).step()
+    HeartbeatsJob(made.flow, made.clients).step()
+    OffsetSyncsJob(made.flow, made.clients, Lanes()).step()
 
     assert [beat.target for _, beat in made.beats()] == [other]
     assert made.settings(made.source, f"mm2-offset-syncs.{other}.internal") != {}
@@ -188,8 +188,8 @@ def test_aliases_of_the_connector_stand_in_heartbeats_and_names(scene: SceneMake
 def test_a_loop_says_what_it_is_and_how_often_it_wants_to_step(scene: SceneMaker) -> None:
     made = scene({"emit.heartbeats.interval.seconds": "7"})
 
-    heartbeats = heartbeats_loop(made.flow, made.clients)
-    syncs = offset_syncs_loop(made.flow, made.clients, Lanes())
+    heartbeats = HeartbeatsJob(made.flow, made.clients)
+    syncs = OffsetSyncsJob(made.flow, made.clients, Lanes())
 
     assert (heartbeats.what, heartbeats.flow, heartbeats.interval_s) == (
         "heartbeats",
@@ -203,7 +203,7 @@ def test_the_heartbeats_topic_is_made_compacted_and_made_again_when_it_is_delete
     scene: SceneMaker, bare: LocalCluster
 ) -> None:
     made = scene(target=bare)
-    loop = heartbeats_loop(made.flow, made.clients)
+    loop = HeartbeatsJob(made.flow, made.clients)
 
     loop.step()
     first = made.settings(made.target, HEARTBEATS)
@@ -229,7 +229,7 @@ def test_a_heartbeats_topic_that_is_there_is_taken_as_it_is(
     create_topic(bare, HEARTBEATS, partitions=2, config={"cleanup.policy": "delete"})
     made = scene(target=bare)
 
-    heartbeats_loop(made.flow, made.clients).step()
+    HeartbeatsJob(made.flow, made.clients).step()
 
     settings = made.settings(made.target, HEARTBEATS)
     assert [record.partition for record, _ in made.beats()] == [0]
@@ -243,7 +243,7 @@ def test_a_topic_that_cannot_be_made_is_named_with_its_replication_factor(
     made = scene({"SOURCE->TARGET.heartbeats.topic.replication.factor": "3"}, target=bare)
 
     with pytest.raises(BrokerError, match=r"topic heartbeats, replication factor 3") as raised:
-        heartbeats_loop(made.flow, made.clients).step()
+        HeartbeatsJob(made.flow, made.clients).step()
 
     assert f"cluster {made.target}" in str(raised.value)
 
@@ -253,7 +253,7 @@ def test_offset_syncs_are_on_the_source_and_named_for_the_target(scene: SceneMak
     lanes.come_to((200, 101), position=50)
     topic = f"mm2-offset-syncs.{made.target}.internal"
 
-    offset_syncs_loop(made.flow, made.clients, lanes).step()
+    OffsetSyncsJob(made.flow, made.clients, lanes).step()
 
     (record,) = made.records(made.source, topic)
     settings = made.settings(made.source, topic)
@@ -269,7 +269,7 @@ def test_offset_syncs_on_the_target_are_named_for_the_source(scene: SceneMaker) 
     lanes.come_to((7, 9), position=8)
     topic = f"mm2-offset-syncs.{made.source}.internal"
 
-    offset_syncs_loop(made.flow, made.clients, lanes).step()
+    OffsetSyncsJob(made.flow, made.clients, lanes).step()
 
     assert made.syncs(made.target, topic) == [(7, 9)]
     assert made.settings(made.target, topic)["cleanup.policy"] == "compact"
@@ -281,7 +281,7 @@ def test_a_lane_without_records_is_not_told_though_the_topic_is_there(scene: Sce
     lanes.come_to(None, position=0)
     topic = f"mm2-offset-syncs.{made.target}.internal"
 
-    offset_syncs_loop(made.flow, made.clients, lanes).step()
+    OffsetSyncsJob(made.flow, made.clients, lanes).step()
 
     assert made.settings(made.source, topic)["partitions"] == "1"
     assert made.records(made.source, topic) == []
@@ -293,7 +293,7 @@ def test_little_news_waits_for_the_flush_interval_of_the_worker(
     made, lanes, clock_s = scene({"TARGET.offset.flush.interval.ms": "1500"}), Lanes(), 100.0
     monkeypatch.setattr("heliograph.compat.offset_syncs.monotonic_s", lambda: clock_s)
     topic = f"mm2-offset-syncs.{made.target}.internal"
-    loop = offset_syncs_loop(made.flow, made.clients, lanes)
+    loop = OffsetSyncsJob(made.flow, made.clients, lanes)
     lanes.come_to((0, 0), position=1)
     loop.step()
 
@@ -311,7 +311,7 @@ def test_little_news_waits_for_the_flush_interval_of_the_worker(
 def test_what_is_delayed_is_told_when_the_run_ends(scene: SceneMaker) -> None:
     made, lanes = scene(), Lanes()
     topic = f"mm2-offset-syncs.{made.target}.internal"
-    loop = offset_syncs_loop(made.flow, made.clients, lanes)
+    loop = OffsetSyncsJob(made.flow, made.clients, lanes)
     lanes.come_to((0, 0), position=1)
     loop.step()
     lanes.come_to((5, 5), position=6)
@@ -326,9 +326,9 @@ def test_a_restarted_loop_tells_what_it_sees_first(scene: SceneMaker) -> None:
     made, lanes = scene(), Lanes()
     topic = f"mm2-offset-syncs.{made.target}.internal"
     lanes.come_to((41, 40), position=41)
-    offset_syncs_loop(made.flow, made.clients, lanes).step()
+    OffsetSyncsJob(made.flow, made.clients, lanes).step()
 
-    offset_syncs_loop(made.flow, made.clients, lanes).step()
+    OffsetSyncsJob(made.flow, made.clients, lanes).step()
 
     assert made.syncs(made.source, topic) == [(41, 40), (41, 40)]
 
@@ -339,7 +339,7 @@ def test_what_the_broker_refused_is_told_later_the_newest_of_it(
     made, lanes = scene({"offset.lag.max": "0"}), Lanes()
     topic = f"mm2-offset-syncs.{made.target}.internal"
     create_topic(pair["A"], topic, config={"cleanup.policy": "compact", "max.message.bytes": "10"})
-    loop = offset_syncs_loop(made.flow, made.clients, lanes)
+    loop = OffsetSyncsJob(made.flow, made.clients, lanes)
 
     lanes.come_to((10, 10), position=11)
     with pytest.raises(BrokerError, match=topic):
@@ -359,7 +359,7 @@ def test_mirror_maker_2_translates_by_our_syncs_and_never_past_the_truth(
     """Three records on the target for every four offsets of the source, as with markers."""
     made, lanes = scene(), Lanes()
     topic = f"mm2-offset-syncs.{made.target}.internal"
-    loop = offset_syncs_loop(made.flow, made.clients, lanes)
+    loop = OffsetSyncsJob(made.flow, made.clients, lanes)
     for records in range(300, 6_001, 300):
         lanes.come_to((records * 4 // 3 - 2, records - 1), position=records)
         loop.step()
@@ -404,7 +404,7 @@ def test_a_sync_says_which_partition_it_is_of(scene: SceneMaker) -> None:
         last_target_offset=4,
     )
 
-    offset_syncs_loop(made.flow, made.clients, lanes).step()
+    OffsetSyncsJob(made.flow, made.clients, lanes).step()
 
     records = made.records(made.source, f"mm2-offset-syncs.{made.target}.internal")
     assert decode_offset_sync(records[1].key, records[1].value) == OffsetSync(

@@ -26,9 +26,9 @@ from heliograph.broker.topic_changes import PartitionsToGrow, TopicToCreate
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.driver.jobs import upkeep_loops
-from heliograph.driver.periodic import FlowLoop
-from heliograph.driver.reconcile import Mirror
+from heliograph.driver.jobs import periodic_jobs
+from heliograph.driver.periodic import PeriodicJob
+from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.ledger.entries import LeaseEntry
 from heliograph.ledger.service import LedgerService
@@ -201,25 +201,25 @@ class Inside:
             self.ledgers = stack.enter_context(closing(LedgerService(self.config.clusters)))
             self.slots = stack.enter_context(closing(InsideSlots(self.config.clusters)))
             self._end = stack.pop_all()
-        self.mirror = Mirror(self.config, self.ledgers, self.clients, 1)
-        loops = upkeep_loops(self.config, self.clients, self.ledgers, self.slots.progress)
-        self.loops: dict[tuple[FlowId, str], FlowLoop] = {
+        self.mirror = Reconciler(self.config, self.ledgers, self.clients, 1)
+        loops = periodic_jobs(self.config, self.clients, self.ledgers, self.slots.progress)
+        self.loops: dict[tuple[FlowId, str], PeriodicJob] = {
             (loop.flow, loop.what): loop for loop in loops
         }
 
     def close(self) -> None:
         self._end.close()
 
-    def steer(self) -> None:
-        self.mirror.steer(self.slots)
+    def reconcile(self) -> None:
+        self.mirror.reconcile(self.slots)
 
     def copy(self) -> None:
-        self.steer()
+        self.reconcile()
         wait_until(self._is_idle, "all lanes idle", timeout_s=60)
 
     def stall(self) -> None:
         """Raises what stalls a lane, which must come."""
-        self.steer()
+        self.reconcile()
         wait_until(lambda: bool(self._stalls()), "a stalled lane", timeout_s=60)
         raise BrokerError(self._stalls()[0])
 
@@ -376,7 +376,7 @@ def case(
 CASES: Final = [
     case(A, topic_grant("consumer", "orders", "READ"), Inside.stall),
     case(A, topic_grant("consumer", "heartbeats", "READ"), Inside.stall),
-    case(A, topic_grant("admin", "orders", "DESCRIBE"), Inside.steer),
+    case(A, topic_grant("admin", "orders", "DESCRIBE"), Inside.reconcile),
     case(A, topic_grant("admin", "orders", "DESCRIBE_CONFIGS"), Inside.follow_configs),
     case(A, topic_grant("admin", "heartbeats", "DESCRIBE"), Inside.beat_back),
     case(A, topic_grant("admin", "heartbeats", "DESCRIBE_CONFIGS"), Inside.follow_configs),
@@ -400,8 +400,8 @@ CASES: Final = [
     case(B, prefix_grant("ALTER_CONFIGS"), Inside.follow_configs, prefix_grant("DESCRIBE_CONFIGS")),
     case(B, prefix_grant("READ"), Inside.plan_group_offsets),
     case(B, topic_grant("admin", LEDGER, "CREATE"), creating(B, LEDGER)),
-    case(B, topic_grant("admin", LEDGER, "DESCRIBE"), Inside.steer),
-    case(B, topic_grant("admin", LEDGER, "DESCRIBE_CONFIGS"), Inside.steer),
+    case(B, topic_grant("admin", LEDGER, "DESCRIBE"), Inside.reconcile),
+    case(B, topic_grant("admin", LEDGER, "DESCRIBE_CONFIGS"), Inside.reconcile),
     case(B, topic_grant("admin", "heartbeats", "CREATE"), creating(B, "heartbeats")),
     case(B, topic_grant("admin", "heartbeats", "DESCRIBE"), Inside.beat),
     case(B, group_grant("READ"), Inside.plan_group_offsets, group_grant("DESCRIBE")),

@@ -18,7 +18,7 @@ from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.drill.report import DrillOptions
 from heliograph.drill.run import drill
-from heliograph.driver.reconcile import Mirror
+from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerError
 from heliograph.failback.command import fail_back
 from heliograph.failback.context import FailbackOrder
@@ -242,7 +242,7 @@ def mirror_once(config: MirrorConfig) -> None:
         closing(LedgerService(config.clusters)) as ledgers,
         closing(InsideSlots(config.clusters)) as slots,
     ):
-        Mirror(config, ledgers, clients, 1).steer(slots)
+        Reconciler(config, ledgers, clients, 1).reconcile(slots)
 
         def is_idle() -> bool:
             states = [at.state for at in slots.progress().values()]

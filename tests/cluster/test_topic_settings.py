@@ -13,7 +13,7 @@ from heliograph.broker.admin import Change
 from heliograph.broker.clients import Clients
 from heliograph.broker.topic_changes import ConfigChange, TopicConfigChanges
 from heliograph.broker.view import TopicSetting
-from heliograph.compat.topic_configs import topic_configs_loop
+from heliograph.compat.topic_configs import TopicConfigsJob
 from heliograph.config.load import load_config
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
@@ -86,7 +86,7 @@ def test_an_edit_of_a_followed_setting_is_reverted_and_one_of_an_excluded_settin
     edited = {"delete.retention.ms": "2000", "retention.bytes": "3000"}
     create_topic(pair["B"], flow.renamed(name), config=edited)
 
-    topic_configs_loop(flow.flow, flow.clients).step()
+    TopicConfigsJob(flow.flow, flow.clients).step()
 
     def is_reverted() -> bool:
         return flow.settings(name)["delete.retention.ms"].value == "1000"
@@ -105,7 +105,7 @@ def test_an_override_of_the_target_returns_to_the_default_of_the_side_that_rules
     flow = flow_of(f"dflt-{side}", topics=name, use_defaults_from=side)
     create_topic(pair["B"], flow.renamed(name), config={"delete.retention.ms": "2000"})
 
-    topic_configs_loop(flow.flow, flow.clients).step()
+    TopicConfigsJob(flow.flow, flow.clients).step()
 
     def is_default() -> bool:
         return flow.settings(name)["delete.retention.ms"].value == "86400000"
@@ -121,7 +121,7 @@ def test_a_setting_taken_back_on_the_source_is_taken_back_and_nothing_is_written
     name = create_topic(pair["A"], topic("back"), config={"retention.bytes": "1000"})
     flow = flow_of("backA", topics=name)
     create_topic(pair["B"], flow.renamed(name))
-    loop = topic_configs_loop(flow.flow, flow.clients)
+    loop = TopicConfigsJob(flow.flow, flow.clients)
     with caplog.at_level(logging.INFO, "heliograph.compat.topic_configs"):
         loop.step()
         wait_until(lambda: flow.settings(name)["retention.bytes"].value == "1000", "set")

@@ -12,7 +12,7 @@ from heliograph.broker.clients import Clients
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.driver.reconcile import Mirror
+from heliograph.driver.reconcile import Reconciler
 from heliograph.failback.command import FailbackReport, fail_back
 from heliograph.failback.context import FailbackOrder
 from heliograph.failback.divergence import Choice
@@ -58,8 +58,8 @@ class Stage:
             clients = stack.enter_context(closing(Clients(config)))
             ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
             slots = stack.enter_context(closing(InsideSlots(config.clusters)))
-            mirror = Mirror(config, ledgers, clients, 1, leads=lambda each: each == flow)
-            mirror.steer(slots)
+            mirror = Reconciler(config, ledgers, clients, 1, leads=lambda each: each == flow)
+            mirror.reconcile(slots)
 
             def is_idle() -> bool:
                 states = [at.state for at in slots.progress().values()]

@@ -16,8 +16,8 @@ from heliograph.broker.group_view import GroupOffset
 from heliograph.broker.groups import CommitOutcome, GroupAdmin
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.driver.jobs import upkeep_loops
-from heliograph.driver.reconcile import Mirror
+from heliograph.driver.jobs import periodic_jobs
+from heliograph.driver.reconcile import Reconciler
 from heliograph.failover.command import FailoverOrder, FailoverReport, Mode, fail_over
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.service import LedgerService
@@ -161,12 +161,12 @@ class Mirroring:
             ledger_topic(config.flows[0].id.source), partitions=1, replication_factor=1
         )
         self.slots = stack.enter_context(closing(InsideSlots(config.clusters)))
-        self.mirror = Mirror(config, self.ledgers, self.clients, 1)
-        loops = upkeep_loops(config, self.clients, self.ledgers, self.slots.progress)
+        self.mirror = Reconciler(config, self.ledgers, self.clients, 1)
+        loops = periodic_jobs(config, self.clients, self.ledgers, self.slots.progress)
         self._checkpoints = next(loop for loop in loops if loop.what == "checkpoints")
 
     def catch_up(self) -> None:
-        self.mirror.steer(self.slots)
+        self.mirror.reconcile(self.slots)
         wait_until(self._is_idle, "all lanes idle", timeout_s=60)
 
     def tell_checkpoints(self) -> None:

@@ -13,8 +13,8 @@ from heliograph.broker.clients import Clients
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig
 from heliograph.copy.shuttle import Shuttle
-from heliograph.driver.jobs import upkeep_loops
-from heliograph.driver.reconcile import Mirror
+from heliograph.driver.jobs import periodic_jobs
+from heliograph.driver.reconcile import Reconciler
 from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, Idle, Lane, LaneId, LaneLoad, LaneProgress, SlotId
 from tests.kit.topics import wait_until
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class InsideSlots:
-    """What `heliograph.driver.reconcile.Mirror` needs of slots; all lanes are in one shuttle."""
+    """The `SlotPool` of a `Reconciler`; all lanes are in one shuttle."""
 
     def __init__(self, clusters: Mapping[ClusterAlias, ClusterConfig]) -> None:
         self._loop = asyncio.new_event_loop()
@@ -89,8 +89,8 @@ def carry(file: Path, *, lanes: int | None = None, checkpoints: bool = False) ->
         closing(LedgerService(config.clusters)) as ledgers,
         closing(InsideSlots(config.clusters)) as slots,
     ):
-        steered = Mirror(config, ledgers, clients, 1)
-        steered.steer(slots)
+        steered = Reconciler(config, ledgers, clients, 1)
+        steered.reconcile(slots)
         wanted = len(steered.lanes) if lanes is None else lanes
 
         def is_idle() -> bool:
@@ -98,6 +98,6 @@ def carry(file: Path, *, lanes: int | None = None, checkpoints: bool = False) ->
             return len(found) == wanted > 0 and all(isinstance(at.state, Idle) for at in found)
 
         wait_until(is_idle, "all lanes idle", timeout_s=60)
-        for loop in upkeep_loops(config, clients, ledgers, slots.progress):
+        for loop in periodic_jobs(config, clients, ledgers, slots.progress):
             if checkpoints and loop.what == "checkpoints":
                 loop.step()

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from heliograph.broker.clients import Clients
 from heliograph.cli.app import app
 from heliograph.config.load import load_config
-from heliograph.driver.reconcile import Mirror
+from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import CheckpointError
 from heliograph.ledger.service import LedgerService
 from heliograph.model import Idle
@@ -287,8 +287,8 @@ def _mirror(folder: Path, pair: dict[str, LocalCluster]) -> None:
         clients = stack.enter_context(closing(Clients(config)))
         ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
         slots = stack.enter_context(closing(InsideSlots(config.clusters)))
-        mirror = Mirror(config, ledgers, clients, 1)
-        mirror.steer(slots)
+        mirror = Reconciler(config, ledgers, clients, 1)
+        mirror.reconcile(slots)
         wait_until(
             lambda: (
                 len(slots.progress()) == PARTITIONS

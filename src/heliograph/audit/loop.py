@@ -23,7 +23,7 @@ log = logging.getLogger("heliograph")
 _NAMED_MAX: Final = 20
 
 
-class AuditLoop:
+class AuditJob:
     """Compares a flow's new records every so often."""
 
     what: Final = "audit"
@@ -96,10 +96,10 @@ def ranges(report: AuditReport) -> list[str]:
     return lines
 
 
-def audit_loops(config: MirrorConfig, run: Runner) -> tuple[AuditLoop, ...]:
+def audit_jobs(config: MirrorConfig, run: Runner) -> tuple[AuditJob, ...]:
     """One for each flow whose `audit.interval.seconds` is set."""
     return tuple(
-        AuditLoop(config, flow, float(flow.recovery.audit_interval_s), run)
+        AuditJob(config, flow, float(flow.recovery.audit_interval_s), run)
         for flow in config.flows
         if flow.recovery.audit_interval_s is not None
     )

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from heliograph.audit.job import audit_runner
-from heliograph.audit.loop import audit_loops
+from heliograph.audit.loop import audit_jobs
 from heliograph.broker.clients import Clients
 from heliograph.broker.kerberos import require_kerberos
 from heliograph.cli.live import Display, open_display
@@ -24,10 +24,10 @@ from heliograph.clock import monotonic_s
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.copy.flow import fetch_limits
-from heliograph.drill.schedule import drill_loop
-from heliograph.driver.jobs import upkeep_loops
-from heliograph.driver.periodic import FlowLoop, Loops
-from heliograph.driver.reconcile import Mirror
+from heliograph.drill.schedule import DrillJob
+from heliograph.driver.jobs import periodic_jobs
+from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
+from heliograph.driver.reconcile import Reconciler
 from heliograph.engine.session import start_session, stop_session, task_slots
 from heliograph.engine.slots import Slots
 from heliograph.engine.task import make_shuttle
@@ -119,7 +119,7 @@ def mirror(
     def phase(what: str) -> None:
         log.info("[%.1f s] %s", monotonic_s() - began_s, what)
 
-    def enough(steered: Mirror, progress: Mapping[LaneId, LaneProgress]) -> bool:
+    def enough(steered: Reconciler, progress: Mapping[LaneId, LaneProgress]) -> bool:
         return done(progress) or (once and steered.finished(progress))
 
     with (
@@ -142,16 +142,16 @@ def mirror(
             engine=config.engine,
             carrier=partial(make_shuttle, limits=fetch_limits(config)),
         )
-        upkeep = upkeep_loops(config, clients, ledgers, slots.progress)
-        loops = Loops((*upkeep, *_proofs(config, session, ledgers, stop)), leads)
+        upkeep = periodic_jobs(config, clients, ledgers, slots.progress)
+        loops = PeriodicJobs((*upkeep, *_proofs(config, session, ledgers, stop)), leads)
         try:
             slots.start(count)
             leases.slot_count = count
             leases.wait_known(_LEASE_WAIT_S)
-            steered = Mirror(config, ledgers, clients, count, leads, why_fenced)
+            steered = Reconciler(config, ledgers, clients, count, leads, why_fenced)
             leases.carrying = _Carrying(steered, slots, loops)
             with open_display(live) as display:
-                steered.steer(slots)
+                steered.reconcile(slots)
                 phase(f"{len(steered.lanes)} lanes handed to {count} slots")
                 loops.start()
                 progress = _follow(steered, slots, loops, stop, display, enough)
@@ -173,13 +173,13 @@ def mirror(
 
 def _proofs(
     config: MirrorConfig, session: Any, ledgers: LedgerService, stop: StopSignals
-) -> tuple[FlowLoop, ...]:
+) -> tuple[PeriodicJob, ...]:
     """What proves the copy while it is made: drills as scheduled, audits as the file asks."""
     clusters = {
         flow.id: (config.source_of(flow.id), config.target_of(flow.id)) for flow in config.flows
     }
-    drills = [drill_loop(config, flow, ledgers) for flow in config.flows]
-    return (*drills, *audit_loops(config, audit_runner(session, clusters, lambda: not stop.wanted)))
+    drills = [DrillJob(config, flow, ledgers) for flow in config.flows]
+    return (*drills, *audit_jobs(config, audit_runner(session, clusters, lambda: not stop.wanted)))
 
 
 @contextmanager
@@ -217,14 +217,14 @@ def _fencing(leases: Leases) -> Callable[[FlowId], str]:
 class _Carrying:
     """What must be over before a fenced flow's lease is let go: its lanes and its loops."""
 
-    def __init__(self, steered: Mirror, slots: Slots, loops: Loops) -> None:
+    def __init__(self, steered: Reconciler, slots: Slots, loops: PeriodicJobs) -> None:
         self._steered, self._slots, self._loops = steered, slots, loops
         self._given_up_s: dict[FlowId, float] = {}
 
     def give_up(self, flow: FlowId) -> None:
         self._given_up_s.setdefault(flow, monotonic_s())
         with suppress(LinkError):  # the run is ending, and its slots with it
-            self._steered.give_up(self._slots)
+            self._steered.drop_lost_flows(self._slots)
 
     def carries(self, flow: FlowId) -> bool:
         try:
@@ -252,17 +252,17 @@ def slot_count(config: MirrorConfig, room: int) -> int:
 
 
 def _follow(
-    steered: Mirror,
+    steered: Reconciler,
     slots: Slots,
-    loops: Loops,
+    loops: PeriodicJobs,
     stop: StopSignals,
     display: Display,
-    enough: Callable[[Mirror, Mapping[LaneId, LaneProgress]], bool],
+    enough: Callable[[Reconciler, Mapping[LaneId, LaneProgress]], bool],
 ) -> Mapping[LaneId, LaneProgress]:
     rebalance_s = monotonic_s() + _REBALANCE_S
     first = True
     while True:
-        progress = steered.watch(slots)
+        progress = steered.apply_policies(slots)
         display.show(progress, slots.health(), {**loops.problems, **steered.problems})
         if first and any(at.records for at in progress.values()):
             log.info("first records mirrored")
@@ -270,14 +270,14 @@ def _follow(
         if stop.wanted or enough(steered, progress):
             return progress
         if steered.due:
-            steered.steer(slots)
+            steered.reconcile(slots)
         elif monotonic_s() >= rebalance_s:
             steered.rebalance(slots)
             rebalance_s = monotonic_s() + _REBALANCE_S
         time.sleep(_TICK_S)
 
 
-def _verdict(progress: Mapping[LaneId, LaneProgress], steered: Mirror) -> int:
+def _verdict(progress: Mapping[LaneId, LaneProgress], steered: Reconciler) -> int:
     stalled = [at for at in progress.values() if isinstance(at.state, Stalled)]
     for at in stalled:
         if isinstance(at.state, Stalled):

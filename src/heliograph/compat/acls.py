@@ -26,7 +26,7 @@ from heliograph.topics.selection import select_topics
 log = logging.getLogger(__name__)
 
 
-class AclsLoop:
+class AclsJob:
     """Looks at both sides and creates, or removes, what differs.
 
     A cluster without an authorizer, or one that does not let us look or write, is no failure: it is
@@ -109,10 +109,6 @@ class AclsLoop:
     def _say(self, text: str) -> None:
         if self._of_clusters.is_new(text):
             log.warning("%s", text)
-
-
-def acls_loop(flow: FlowConfig, clients: Clients, ledgers: LedgerService) -> AclsLoop:
-    return AclsLoop(flow, clients, ledgers)
 
 
 def _remembered(view: LedgerView) -> tuple[FlowEntry | None, frozenset[AclBinding]]:

@@ -16,14 +16,10 @@ from heliograph.groups.follower import GroupFollower, trouble
 from heliograph.model import FlowId
 from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
 
-__all__ = ["CheckpointsLoop", "GroupFollower", "checkpoints_loop"]
+__all__ = ["CheckpointsJob", "GroupFollower"]
 
 
-def checkpoints_loop(follower: GroupFollower) -> CheckpointsLoop:
-    return CheckpointsLoop(follower)
-
-
-class CheckpointsLoop:
+class CheckpointsJob:
     """Writes what is news since the last step; one that was not acknowledged is news again."""
 
     what: Final = "checkpoints"

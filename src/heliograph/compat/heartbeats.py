@@ -19,12 +19,7 @@ from heliograph.topics.naming import HEARTBEATS, source_alias, target_alias
 from heliograph.wire.mirror_records import Heartbeat, encode_heartbeat
 
 
-def heartbeats_loop(flow: FlowConfig, clients: Clients) -> HeartbeatsLoop:
-    """For every pair with heartbeats, whether it mirrors records or not."""
-    return HeartbeatsLoop(flow, clients)
-
-
-class HeartbeatsLoop:
+class HeartbeatsJob:
     what: Final = "heartbeats"
 
     def __init__(self, flow: FlowConfig, clients: Clients) -> None:

@@ -22,12 +22,7 @@ from heliograph.wire.mirror_records import encode_offset_sync
 INTERVAL_S: Final = 1.0
 
 
-def offset_syncs_loop(flow: FlowConfig, clients: Clients, flow_map: FlowMap) -> OffsetSyncsLoop:
-    """For flows with offset syncs only: the first step makes their topic."""
-    return OffsetSyncsLoop(flow, clients, flow_map)
-
-
-class OffsetSyncsLoop:
+class OffsetSyncsJob:
     """What was not acknowledged is tried again with the next step, unless newer by then."""
 
     what: Final = "offset syncs"

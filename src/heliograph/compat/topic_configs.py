@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _TOLD_MAX: Final = 3
 
 
-class TopicConfigsLoop:
+class TopicConfigsJob:
     """Looks at both sides and changes what differs; a topic that is refused stops no other."""
 
     what: Final = "topic configs"
@@ -59,10 +59,6 @@ class TopicConfigsLoop:
             more = len(problems) - _TOLD_MAX
             tail = [f"and {more} more topics"] if more > 0 else []
             raise BrokerError("; ".join([*problems[:_TOLD_MAX], *tail]))
-
-
-def topic_configs_loop(flow: FlowConfig, clients: Clients) -> TopicConfigsLoop:
-    return TopicConfigsLoop(flow, clients)
 
 
 def _told(topic: TopicConfigChanges) -> str:

@@ -46,7 +46,7 @@ _INTERVAL_S: Final = 30.0
 _WRITE_S_MAX: Final = 30.0
 
 
-class DrillLoop:
+class DrillJob:
     """Looks at the schedule now and then; does nothing where there is none."""
 
     what: Final = "drill"
@@ -103,10 +103,6 @@ class DrillLoop:
         elif last.verdict == "fail" or before is None or before.verdict != "not done":
             raise_alarm(self._config, self._settings, last)
         return last
-
-
-def drill_loop(config: MirrorConfig, flow: FlowConfig, ledgers: LedgerService) -> DrillLoop:
-    return DrillLoop(config, flow, ledgers)
 
 
 async def set_schedule(

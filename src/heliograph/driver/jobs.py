@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from heliograph.broker.clients import Clients
-from heliograph.compat.acls import acls_loop
-from heliograph.compat.checkpoints import GroupFollower, checkpoints_loop
-from heliograph.compat.heartbeats import heartbeats_loop
-from heliograph.compat.offset_syncs import offset_syncs_loop
-from heliograph.compat.topic_configs import topic_configs_loop
+from heliograph.compat.acls import AclsJob
+from heliograph.compat.checkpoints import CheckpointsJob, GroupFollower
+from heliograph.compat.heartbeats import HeartbeatsJob
+from heliograph.compat.offset_syncs import OffsetSyncsJob
+from heliograph.compat.topic_configs import TopicConfigsJob
 from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.driver.periodic import FlowLoop
-from heliograph.groups.sync import group_offsets_loop
+from heliograph.driver.periodic import PeriodicJob
+from heliograph.groups.sync import GroupOffsetsJob
 from heliograph.ledger.flow_map import RunningMap
 from heliograph.ledger.service import LedgerService
 from heliograph.model import LaneId, LaneProgress
@@ -24,31 +24,31 @@ from heliograph.model import LaneId, LaneProgress
 Progress = Callable[[], Mapping[LaneId, LaneProgress]]
 
 
-def upkeep_loops(
+def periodic_jobs(
     config: MirrorConfig, clients: Clients, ledgers: LedgerService, progress: Progress
-) -> tuple[FlowLoop, ...]:
+) -> tuple[PeriodicJob, ...]:
     """Every loop of every pair; a pair that mirrors nothing may still have heartbeats."""
     return tuple(
-        loop for pair in config.pairs for loop in _loops_of(pair, clients, ledgers, progress)
+        loop for pair in config.pairs for loop in _jobs_of(pair, clients, ledgers, progress)
     )
 
 
-def _loops_of(
+def _jobs_of(
     flow: FlowConfig, clients: Clients, ledgers: LedgerService, progress: Progress
-) -> Iterator[FlowLoop]:
+) -> Iterator[PeriodicJob]:
     if flow.heartbeats.enabled:
-        yield heartbeats_loop(flow, clients)
+        yield HeartbeatsJob(flow, clients)
     if not flow.enabled:
         return
     if flow.topic_configs.enabled:
-        yield topic_configs_loop(flow, clients)
+        yield TopicConfigsJob(flow, clients)
     if flow.acls.enabled:
-        yield acls_loop(flow, clients, ledgers)
+        yield AclsJob(flow, clients, ledgers)
     flow_map = RunningMap(flow, ledgers, progress)
     if flow.offset_syncs.enabled:
-        yield offset_syncs_loop(flow, clients, flow_map)
+        yield OffsetSyncsJob(flow, clients, flow_map)
     if flow.checkpoints.enabled:
         follower = GroupFollower(flow, clients, flow_map)
-        yield checkpoints_loop(follower)
+        yield CheckpointsJob(follower)
         if flow.groups.sync_offsets_enabled:
-            yield group_offsets_loop(follower)
+            yield GroupOffsetsJob(follower)

@@ -22,7 +22,7 @@ _TICK_S: Final = 0.2
 _JOIN_S_MAX: Final = 10.0
 
 
-class FlowLoop(Protocol):
+class PeriodicJob(Protocol):
     """Something that is done again and again for one flow."""
 
     @property
@@ -49,16 +49,16 @@ class LastStep(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    loop: FlowLoop
+    loop: PeriodicJob
     due_s: float = 0.0
     is_running: bool = False
     problem: str = ""
 
 
-class Loops:
+class PeriodicJobs:
     """All loops of a run. Steps begin only while `leads` says that the flow is ours."""
 
-    def __init__(self, loops: Sequence[FlowLoop], leads: Callable[[FlowId], bool]) -> None:
+    def __init__(self, loops: Sequence[PeriodicJob], leads: Callable[[FlowId], bool]) -> None:
         self._turns = [_Turn(loop) for loop in loops]
         self._leads = leads
         self._stop = threading.Event()

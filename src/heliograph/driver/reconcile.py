@@ -1,8 +1,8 @@
 """Keep the slots carrying what the configuration says. Runs on the driver.
 
-*Look, decide, copy, settle*: `steer` looks at the clusters, decides which lanes there are, makes
-the targets ready and hands the lanes to slots. It may be repeated after a crash at any line.
-`watch` follows the lanes in between and applies the policies for what the source lost.
+*Look, decide, copy, settle*: `reconcile` looks at the clusters, decides which lanes there are,
+makes the targets ready and hands the lanes to slots. It may be repeated after a crash at any line.
+`apply_policies` follows the lanes in between and applies the policies for what the source lost.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from heliograph.topics.selection import Selection, select_topics
 log = logging.getLogger(__name__)
 
 
-class SlotsLike(Protocol):
+class SlotPool(Protocol):
     """What steering needs of `heliograph.engine.slots.Slots`."""
 
     def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None: ...
@@ -75,8 +75,8 @@ class _FlowState:
     """Mirrored topics to delete once no slot carries them."""
 
 
-class Mirror:
-    """All flows of one configuration. Used by one thread, but for `give_up`."""
+class Reconciler:
+    """All flows of one configuration. Used by one thread, but for `drop_lost_flows`."""
 
     RETRY_S = 5.0
 
@@ -144,7 +144,7 @@ class Mirror:
             for flow, state in self._flows.items()
         )
 
-    def steer(self, slots: SlotsLike) -> None:
+    def reconcile(self, slots: SlotPool) -> None:
         """Bring what runs one step closer to what should run."""
         self._give_up_led_by_others()
         due = [
@@ -173,18 +173,18 @@ class Mirror:
                 except BrokerError as exc:
                     self._failed(state, exc)
 
-    def give_up(self, slots: SlotsLike) -> None:
+    def drop_lost_flows(self, slots: SlotPool) -> None:
         """Lanes of flows that are not led any more leave the slots, settled; from any thread.
 
         Whoever steers may wait for a dead cluster at that moment, and they must not wait with it.
         """
         self._hand_out(slots)
 
-    def rebalance(self, slots: SlotsLike) -> None:
+    def rebalance(self, slots: SlotPool) -> None:
         """Move lanes away from a slot that carries far more than the others; usually nothing."""
         self._hand_out(slots)
 
-    def watch(self, slots: SlotsLike) -> Mapping[LaneId, LaneProgress]:
+    def apply_policies(self, slots: SlotPool) -> Mapping[LaneId, LaneProgress]:
         """Follow the lanes; apply policies where a lane waits for a decision."""
         progress = slots.progress()
         by_id = {lane.id: lane for lane in self.lanes}
@@ -281,7 +281,7 @@ class Mirror:
             self._say(state, f"{state.config.id}: {sentence}", Severity.PROBLEM)
         state.gone = found.to_delete
 
-    def _delete_gone(self, state: _FlowState, slots: SlotsLike) -> None:
+    def _delete_gone(self, state: _FlowState, slots: SlotPool) -> None:
         gone, state.gone = state.gone, ()
         deleted = delete_mirrored(
             state.config,
@@ -307,12 +307,12 @@ class Mirror:
             state.notes.add(text)
             log.log(logging.ERROR if weight is Severity.PROBLEM else logging.INFO, "%s", text)
 
-    def _hand_out(self, slots: SlotsLike) -> None:
+    def _hand_out(self, slots: SlotPool) -> None:
         # Two hands at once could put lanes back that the other has just taken away.
         with self._handing_out:
             self._assign(slots)
 
-    def _assign(self, slots: SlotsLike) -> None:
+    def _assign(self, slots: SlotPool) -> None:
         lanes = {lane.id: lane for lane in self.lanes}
         weights = {lane: weigh(load) for lane, load in slots.loads().items()}
         widths = {
@@ -326,7 +326,7 @@ class Mirror:
             assignment[slot].append(lanes[lane_id])
         slots.apply({slot: tuple(some) for slot, some in assignment.items()})
 
-    def _decide(self, slots: SlotsLike, lane: Lane, at: LaneProgress, state: Stalled) -> None:
+    def _decide(self, slots: SlotPool, lane: Lane, at: LaneProgress, state: Stalled) -> None:
         config = self._flows[lane.id.flow].config
         # A decision is written once; the slot needs a moment to follow it. The same may happen
         # again before anything was mirrored: more is lost, or there is yet another topic.

@@ -19,11 +19,7 @@ from heliograph.groups.sync_plan import GroupMoves, Placed, plan_group
 from heliograph.model import FlowId, TopicPartition
 
 
-def group_offsets_loop(follower: GroupFollower) -> GroupOffsetsLoop:
-    return GroupOffsetsLoop(follower)
-
-
-class GroupOffsetsLoop:
+class GroupOffsetsJob:
     what: Final = "group offsets"
 
     def __init__(self, follower: GroupFollower) -> None:

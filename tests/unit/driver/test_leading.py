@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from heliograph.broker.clients import Clients
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
-from heliograph.driver.reconcile import Mirror
+from heliograph.driver.reconcile import Reconciler
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
@@ -55,11 +55,11 @@ class FakeSlots:
 def test_lanes_of_a_flow_that_somebody_else_took_leave_the_slots() -> None:
     ledgers, slots = LedgerService(CONFIG.clusters), FakeSlots()
     try:
-        mirror = Mirror(CONFIG, ledgers, Clients(CONFIG), 1, leads=lambda _: False)
+        mirror = Reconciler(CONFIG, ledgers, Clients(CONFIG), 1, leads=lambda _: False)
         mirror._flows[FLOW].lanes, mirror._flows[FLOW].ready = (LANE,), True
         was_due = mirror.due
 
-        mirror.steer(slots)
+        mirror.reconcile(slots)
 
         assert was_due
         assert slots.applied == [{SlotId(0): ()}]
@@ -71,7 +71,7 @@ def test_lanes_of_a_flow_that_somebody_else_took_leave_the_slots() -> None:
 def test_a_driver_that_stands_by_has_nothing_to_do_and_is_not_finished() -> None:
     ledgers = LedgerService(CONFIG.clusters)
     try:
-        mirror = Mirror(CONFIG, ledgers, Clients(CONFIG), 1, leads=lambda _: False)
+        mirror = Reconciler(CONFIG, ledgers, Clients(CONFIG), 1, leads=lambda _: False)
 
         assert not mirror.due
         assert not mirror.finished({})
@@ -82,7 +82,7 @@ def test_a_driver_that_stands_by_has_nothing_to_do_and_is_not_finished() -> None
 def test_a_fenced_flow_leaves_the_slots_from_any_thread_and_holds_up_no_end() -> None:
     ledgers, slots, fenced = LedgerService(CONFIG.clusters), FakeSlots(), threading.Event()
     try:
-        mirror = Mirror(
+        mirror = Reconciler(
             CONFIG,
             ledgers,
             Clients(CONFIG),
@@ -94,7 +94,7 @@ def test_a_fenced_flow_leaves_the_slots_from_any_thread_and_holds_up_no_end() ->
         mirror.rebalance(slots)
         fenced.set()
 
-        giver = threading.Thread(target=mirror.give_up, args=(slots,))
+        giver = threading.Thread(target=mirror.drop_lost_flows, args=(slots,))
         giver.start()
         giver.join()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from heliograph.driver.periodic import Loops
+from heliograph.driver.periodic import PeriodicJobs
 from heliograph.errors import BrokerUnreachable
 from heliograph.model import ClusterAlias, FlowId
 from tests.kit.topics import wait_until
@@ -43,7 +43,7 @@ def test_a_loop_that_hangs_holds_up_no_other_and_never_overlaps_itself() -> None
         free.wait(10)
 
     stuck, lively = _Loop(wait), _Loop(lambda _: None)
-    loops = Loops([stuck, lively], lambda _: True)
+    loops = PeriodicJobs([stuck, lively], lambda _: True)
 
     loops.start()
     wait_until(lambda: lively.steps >= 3, "three steps of the other")
@@ -61,7 +61,7 @@ def test_a_flow_is_busy_while_a_step_of_it_is_under_way_and_no_longer() -> None:
         free.wait(10)
 
     other = FlowId(source=ClusterAlias("B"), target=ClusterAlias("A"))
-    loops = Loops([_Loop(wait), _Loop(lambda _: None, flow=other)], lambda _: leads.is_set())
+    loops = PeriodicJobs([_Loop(wait), _Loop(lambda _: None, flow=other)], lambda _: leads.is_set())
     loops.start()
     wait_until(lambda: loops.is_busy(_FLOW), "a step under way")
 
@@ -83,7 +83,7 @@ def test_a_step_that_fails_is_shown_said_once_and_tried_again(
             raise BrokerUnreachable("cluster B: no answer")
 
     loop = _Loop(fail_twice)
-    loops = Loops([loop], lambda _: True)
+    loops = PeriodicJobs([loop], lambda _: True)
     caplog.set_level("INFO")
 
     loops.start()
@@ -103,7 +103,7 @@ def test_a_bug_in_one_loop_is_shown_and_the_others_go_on(caplog: pytest.LogCaptu
         raise KeyError("surprise")
 
     bad, good = _Loop(broken, what="bad"), _Loop(lambda _: None)
-    loops = Loops([bad, good], lambda _: True)
+    loops = PeriodicJobs([bad, good], lambda _: True)
 
     loops.start()
     wait_until(lambda: bad.steps >= 2 and good.steps >= 2, "both again")
@@ -116,7 +116,7 @@ def test_a_bug_in_one_loop_is_shown_and_the_others_go_on(caplog: pytest.LogCaptu
 def test_nothing_is_done_for_a_flow_that_another_driver_leads() -> None:
     ours = threading.Event()
     loop = _Loop(lambda _: None)
-    loops = Loops([loop], lambda _: ours.is_set())
+    loops = PeriodicJobs([loop], lambda _: ours.is_set())
 
     loops.start()
     before = loop.steps
@@ -129,7 +129,7 @@ def test_nothing_is_done_for_a_flow_that_another_driver_leads() -> None:
 
 def test_finishing_takes_one_last_step_of_each() -> None:
     slow = _Loop(lambda _: None, interval_s=3600.0)
-    loops = Loops([slow], lambda _: True)
+    loops = PeriodicJobs([slow], lambda _: True)
     loops.start()
     wait_until(lambda: slow.steps == 1, "the first step")
 
