@@ -12,8 +12,9 @@ from enum import Enum
 from typing import Final
 
 from heliograph.config.findings import Setting
+from heliograph.config.keys import Key
 from heliograph.config.load import ExplainedConfig
-from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, ROLES, WORKER_KEYS, Key
+from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, ROLES, WORKER_KEYS
 from heliograph.config.mm2.precedence import ResolvedCluster, ResolvedFlow, Scope
 from heliograph.config.mm2.scopes import BOOTSTRAP
 from heliograph.config.schema import ClusterConfig, FlowConfig
@@ -91,7 +92,7 @@ def explain_engine(explained: ExplainedConfig) -> Iterator[Explanation]:
     engine = _typed(ENGINE_KEYS, config.engine, resolution.engine)
     spark = _listed(resolution.spark)
     yield Explanation(about="engine", part="", values=(*engine, *spark))
-    rest = _typed(REST_KEYS, config.rest, resolution.rest)
+    rest = _typed(REST_KEYS, None, resolution.rest)
     https = _listed(resolution.rest_https, acts=False)
     yield Explanation(about="Connect's REST server", part="", values=(*rest, *https))
 
@@ -140,19 +141,24 @@ def _client(chosen: Scope) -> tuple[Effective, ...]:
     return (_effective("security.protocol", "PLAINTEXT", None), *rows)
 
 
-def _typed(keys: Iterable[Key], model: Section, chosen: Scope) -> tuple[Effective, ...]:
-    """Every key with the model's own value, which cannot disagree with what acts."""
+def _typed(keys: Iterable[Key], model: Section | None, chosen: Scope) -> tuple[Effective, ...]:
+    """Every key with its value: the model's own, which cannot disagree with what acts."""
     return tuple(
         _effective(
-            key.name, _shown(_at(model, key.field)), chosen.get(key.name), acts=key.inert is None
+            key.name,
+            _shown(_value(key, model, chosen.get(key.name))),
+            chosen.get(key.name),
+            acts=key.inert is None,
         )
         for key in keys
     )
 
 
-def _at(model: Section, path: str) -> object:
+def _value(key: Key, model: Section | None, setting: Setting | None) -> object:
+    if not key.path:
+        return key.default if setting is None else key.read(setting.value)
     found: object = model
-    for name in path.split("."):
+    for name in key.path:
         found = getattr(found, name)
     return found
 

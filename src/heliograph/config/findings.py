@@ -44,12 +44,12 @@ class Findings:
         self.notes: list[Finding] = []
 
     def problem(self, setting: Setting, sentence: str) -> None:
-        self.lacking(setting.key, sentence, line=setting.line)
+        self.problem_at(setting.key, sentence, line=setting.line)
 
-    def bad(self, setting: Setting, exc: BadValue) -> None:
+    def bad_value(self, setting: Setting, exc: BadValue) -> None:
         self.problem(setting, f"is {setting.shown(exc.part)}, {exc.why}")
 
-    def lacking(self, key: str, sentence: str, *, line: int | None = None) -> None:
+    def problem_at(self, key: str, sentence: str, *, line: int | None = None) -> None:
         # One line may be the default of many flows and clusters; its mistake is still one.
         found = Finding(line=line, key=key, sentence=sentence)
         if found not in self.problems:
@@ -60,9 +60,9 @@ class Findings:
         return any(found.key == key for found in self.problems)
 
     def note(self, setting: Setting, sentence: str) -> None:
-        self.remark(setting.key, sentence, line=setting.line)
+        self.note_at(setting.key, sentence, line=setting.line)
 
-    def remark(self, key: str, sentence: str, *, line: int | None = None) -> None:
+    def note_at(self, key: str, sentence: str, *, line: int | None = None) -> None:
         found = Finding(line=line, key=key, sentence=sentence)
         if found not in self.notes:
             self.notes.append(found)

@@ -17,7 +17,7 @@ from heliograph.config.mm2.properties import (
     decode_properties,
     parse_properties,
 )
-from heliograph.config.mm2.scopes import place
+from heliograph.config.mm2.scopes import sort_into_scopes
 from heliograph.config.mm2.translate import translate
 from heliograph.config.providers import resolved_settings
 from heliograph.config.schema import MirrorConfig
@@ -55,24 +55,19 @@ def load_explained(path: Path) -> ExplainedConfig:
     return parse_explained(text, source=str(path), around=around)
 
 
-def parse_config(text: str, *, source: str, around: Environment) -> MirrorConfig:
-    """The same for text that is already here; `source` stands where the path would in messages,
-    and its ending says the format."""
-    return parse_explained(text, source=source, around=around).config
-
-
 def parse_explained(text: str, *, source: str, around: Environment) -> ExplainedConfig:
+    """The same for text; `source` stands for the path in messages, its ending says the format."""
     findings = Findings()
     written = parse_yaml(text, findings) if is_yaml(source) else _properties(text, findings)
     if findings.problems and not written:
         # Nothing could be read: what the file lacks is not worth saying.
         raise ConfigError(source, render(findings.problems))
-    placed = place(resolved_settings(written, around, findings), findings)
-    resolution = resolve_settings(placed)
-    config = translate(placed, resolution, around.read_bytes, findings)
+    scoped = sort_into_scopes(resolved_settings(written, around, findings), findings)
+    resolution = resolve_settings(scoped)
+    config = translate(scoped, resolution, around.read_bytes, findings)
     if config is None:
         raise ConfigError(source, render(findings.problems))
-    _remark_circles(config, findings)
+    _note_loops(config, findings)
     secret = [referred_names(entry.value) for entry in written if is_secret_key(entry.key)]
     noted = config.model_copy(
         update={
@@ -83,17 +78,17 @@ def parse_explained(text: str, *, source: str, around: Environment) -> Explained
     return ExplainedConfig(config=noted, resolution=resolution)
 
 
-def _remark_circles(config: MirrorConfig, findings: Findings) -> None:
-    """Two flows may share a file that take turns, one of them fenced; nobody else should."""
+def _note_loops(config: MirrorConfig, findings: Findings) -> None:
+    """Flows in both directions are safe under equal names only while one of them is fenced."""
     keeping = {flow.id for flow in config.flows if flow.policy.keeps_names}
     for there in sorted(keeping, key=str):
         back = FlowId(source=there.target, target=there.source)
         if back in keeping and there.source < there.target:
-            findings.remark(
+            findings.note_at(
                 f"{there}, {back}",
-                "both keep the names of topics, so a topic that both mirror goes round for ever "
-                "unless one of the two flows is fenced, as `heliograph failover` leaves it; "
-                "give them `topics` that do not meet, or a policy that renames",
+                "both flows keep topic names, so records of a topic that both mirror will loop "
+                "endlessly; restrict `topics`, use a policy that renames topics, or keep one of "
+                "the flows fenced, as `heliograph failover` leaves it",
             )
 
 
@@ -101,7 +96,7 @@ def _properties(text: str, findings: Findings) -> list[Property]:
     found: list[Property] = []
     for entry in parse_properties(text):
         if isinstance(entry, MalformedProperty):
-            findings.lacking("malformed", entry.why, line=entry.line)
+            findings.problem_at("malformed", entry.why, line=entry.line)
         else:
             found.append(entry)
     return found

@@ -65,7 +65,7 @@ def _declared(written: list[Property], findings: Findings) -> dict[str, Provider
             findings.problem(listed, f"`{name}` has no class; set `{prefix}class`")
         elif class_setting.value not in PROVIDER_CLASSES:
             known = ", ".join(f"`{known}`" for known in PROVIDER_CLASSES)
-            findings.bad(
+            findings.bad_value(
                 class_setting, BadValue(f"a class that cannot run here; these can: {known}")
             )
         else:
@@ -81,14 +81,14 @@ def _provider(
     paths = by_key.get(prefix + "allowed.paths")
     allowed = tuple(Path(normpath(path)) for path in words(paths.value) if path) if paths else ()
     if paths is not None and not all(path.is_absolute() for path in allowed):
-        findings.bad(paths, BadValue("where every path must be absolute"))
+        findings.bad_value(paths, BadValue("where every path must be absolute"))
     pattern = by_key.get(prefix + "allowlist.pattern")
     allowed_names: str | None = None
     if pattern is not None:
         try:
             allowed_names = from_java(pattern.value)
         except RegexRefused as exc:
-            findings.bad(pattern, BadValue(f"not a regex: {exc}"))
+            findings.bad_value(pattern, BadValue(f"not a regex: {exc}"))
     return Provider(
         name=name,
         class_path=class_path,

@@ -1,15 +1,19 @@
 """The configuration as everything else reads it: clusters, flows, engine. Runs anywhere; pickles.
 
-MirrorMaker 2's names are in `keys` and `mm2`, never here.
+A field names the key that fills it (`config.keys`); which line of a file decides, MirrorMaker 2's
+precedence, old spellings and notes are the translator's (`config.mm2`), never here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from heliograph.config.keys import INT_MAX, MM2, Own, Seconds
+from heliograph.config.mm2.values import regexes, replicas
+from heliograph.config.plugins import TOPIC_FILTER_METHODS, class_or_python
 from heliograph.config.secrets import Secret
 from heliograph.config.sections import (
     CONFIG_PROPERTIES_EXCLUDE,
@@ -22,7 +26,6 @@ from heliograph.config.sections import (
     NamingPolicyConfig,
     OffsetSyncsConfig,
     RecoveryConfig,
-    RestConfig,
     Section,
     TopicAclsSync,
     TopicConfigsSync,
@@ -95,41 +98,49 @@ class FlowConfig(Section):
 
     id: FlowId
     """Source and target."""
-    enabled: bool = False
+    enabled: Annotated[bool, MM2("enabled")] = False
     """Whether the flow mirrors records."""
-    topics: tuple[str, ...] = (".*",)
+    topics: Annotated[tuple[str, ...], MM2("topics", regexes)] = (".*",)
     """Regexes of topics, any of which must match in full."""
-    topics_exclude: tuple[str, ...] = TOPICS_EXCLUDE
+    topics_exclude: Annotated[tuple[str, ...], MM2("topics.exclude", regexes)] = TOPICS_EXCLUDE
     """Regexes of topics that are never mirrored; wins over the topics asked for."""
-    topic_filter_class: str = DEFAULT_TOPIC_FILTER
+    topic_filter_class: Annotated[
+        str,
+        MM2(
+            "topic.filter.class",
+            class_or_python(DEFAULT_TOPIC_FILTER, methods=TOPIC_FILTER_METHODS),
+        ),
+    ] = DEFAULT_TOPIC_FILTER
     """MirrorMaker 2's filter, or a Python class as `module:Class`."""
     policy: NamingPolicyConfig = NamingPolicyConfig()
     """How topics are called on the target."""
-    replication_factor: int = 2
+    replication_factor: Annotated[int, MM2("replication.factor", replicas)] = 2
     """Of topics created on the target; -1 is the broker's default."""
-    refresh_enabled: bool = True
+    refresh_enabled: Annotated[bool, MM2("refresh.topics.enabled")] = True
     """Whether new topics and partitions are looked for while running."""
-    refresh_interval_s: int = Field(default=600, ge=1)
+    refresh_interval_s: Annotated[Seconds, MM2("refresh.topics.interval.seconds")] = 600
     """Time between two looks at the topics of the source."""
-    tasks_max: int | None = Field(default=None, ge=1)
+    tasks_max: Annotated[int | None, MM2("tasks.max")] = Field(default=None, ge=1, le=INT_MAX)
     """Most slots that carry the flow; unset leaves it to the engine (MirrorMaker 2: 1)."""
     start_at: StartAt = StartAt.EARLIEST
     """Where a lane without history begins."""
-    read_committed: bool = True
+    read_committed: Annotated[bool, Own("read.committed")] = True
     """Whether records of aborted transactions are left out (MirrorMaker 2: no)."""
-    offsets: Offsets = Offsets.MAPPED
+    offsets: Annotated[Offsets, Own("offsets")] = Offsets.MAPPED
     """Whether new target partitions are seeded to have the source's own offsets."""
-    on_existing: OnExisting = OnExisting.APPEND
+    on_existing: Annotated[OnExisting, Own("on.existing")] = OnExisting.APPEND
     """What a new lane does with a target partition that already holds records."""
-    on_unadopted: Literal["refuse", "append"] = "refuse"
+    on_unadopted: Annotated[Literal["refuse", "append"], Own("on.unadopted")] = "refuse"
     """What a new lane does with a partition that MirrorMaker 2 has mirrored and nobody adopted."""
-    on_retention_overrun: Literal["stall", "skip"] = "stall"
+    on_retention_overrun: Annotated[Literal["stall", "skip"], Own("on.retention.overrun")] = "stall"
     """What a lane does when the source deleted records before they were mirrored."""
-    on_topic_recreated: Literal["stall", "restart"] = "stall"
+    on_topic_recreated: Annotated[Literal["stall", "restart"], Own("on.topic.recreated")] = "stall"
     """What a lane does when its source topic was deleted and created again."""
-    on_topic_deleted: Literal["keep", "delete"] = "keep"
+    on_topic_deleted: Annotated[Literal["keep", "delete"], Own("on.topic.deleted")] = "keep"
     """What becomes of a target topic whose source topic was deleted."""
-    config_properties_exclude: tuple[str, ...] = CONFIG_PROPERTIES_EXCLUDE
+    config_properties_exclude: Annotated[
+        tuple[str, ...], MM2("config.properties.exclude", regexes)
+    ] = CONFIG_PROPERTIES_EXCLUDE
     """Regexes of topic configurations that are not copied to the target."""
     clients: FlowClients = FlowClients()
     """Client overrides as they end up for this flow."""
@@ -148,23 +159,25 @@ class FlowConfig(Section):
     recovery: RecoveryConfig = RecoveryConfig()
     """Failover, failback, and audits while running."""
     connector: ConnectorConfig = ConnectorConfig()
-    """What Kafka Connect would be told."""
+    """What MirrorMaker 2's connectors are told."""
 
 
 class EngineConfig(Section):
     """Where and how wide Spark runs."""
 
-    master: str | None = None
+    master: Annotated[str | None, Own("master")] = None
     """Spark master; unset leaves it to Spark's own configuration, or else to this machine."""
-    slots: int | None = Field(default=None, ge=1)
+    slots: Annotated[int | None, Own("slots")] = Field(default=None, ge=1, le=100_000)
     """Long tasks that carry lanes; unset, it is found from the cores and lanes there are."""
-    slot_cpus: float = Field(default=0.25, gt=0)
+    slot_cpus: Annotated[float, Own("slots.cpus")] = Field(default=0.25, gt=0, lt=1_000)
     """Share of a core each slot books, so that audits and transforms find room beside them."""
-    lease_ms_max: int = 30_000
+    lease_ms_max: Annotated[int, Own("slots.lease.ms.max")] = Field(
+        default=30_000, ge=1, le=INT_MAX
+    )
     """Longest silence of the driver before a slot stops by itself."""
-    bytes_max: int = Field(default=256 * MIB, ge=MIB)
+    bytes_max: Annotated[int, Own("slots.bytes.max")] = Field(default=256 * MIB, ge=MIB)
     """Most bytes one slot keeps in flight."""
-    link_host: str | None = None
+    link_host: Annotated[str | None, Own("link.host")] = None
     """Host or address under which slots reach the driver; unset, it is found."""
     spark: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """`spark.*` settings, as written, for the session."""
@@ -187,8 +200,6 @@ class MirrorConfig(Section):
     """Every ordered pair of clusters: one that is not enabled may still have heartbeats."""
     engine: EngineConfig = EngineConfig()
     """Spark and the slots."""
-    rest: RestConfig = RestConfig()
-    """MirrorMaker 2's own REST server."""
     secret_variables: frozenset[str] = frozenset()
     """Variables of the environment that hold secrets of the file; no child need see them."""
     notes: tuple[str, ...] = ()

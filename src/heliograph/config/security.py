@@ -83,8 +83,6 @@ class SecurityConfig(Section):
     """Used by SSL and SASL_SSL."""
     sasl: SaslConfig = SaslConfig()
     """Used by SASL_PLAINTEXT and SASL_SSL."""
-    other: Mapping[str, str] = Field(default_factory=dict, repr=False)
-    """Java-only settings, as written."""
 
     @property
     def has_tls(self) -> bool:

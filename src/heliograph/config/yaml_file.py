@@ -56,29 +56,29 @@ def decode_yaml(content: bytes) -> str:
 def parse_yaml(text: str, findings: Findings) -> list[Property]:
     """Every setting in the order of the file; what is malformed becomes a problem."""
     if len(text) > CHARACTERS_MAX:
-        findings.lacking("file", f"has {len(text)} characters, more than {CHARACTERS_MAX}")
+        findings.problem_at("file", f"has {len(text)} characters, more than {CHARACTERS_MAX}")
         return []
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         line = None if mark is None else mark.line + 1
-        findings.lacking("malformed", _unquoted(exc.problem or exc.context), line=line)
+        findings.problem_at("malformed", _unquoted(exc.problem or exc.context), line=line)
         return []
     except (yaml.YAMLError, RecursionError) as exc:
         deep = isinstance(exc, RecursionError)
         why = "nested too deeply" if deep else "holds characters that no YAML file may hold"
-        findings.lacking("malformed", why)
+        findings.problem_at("malformed", why)
         return []
     if root is None or root.tag == _NULL:
         return []
     if not isinstance(root, yaml.MappingNode):
-        findings.lacking("malformed", "not a mapping of keys to values", line=_line(root))
+        findings.problem_at("malformed", "not a mapping of keys to values", line=_line(root))
         return []
     try:
         return list(_Walk(findings).root(root))
     except _TooMuch as exc:
-        findings.lacking("malformed", str(exc), line=exc.line)
+        findings.problem_at("malformed", str(exc), line=exc.line)
         return []
 
 
@@ -142,7 +142,7 @@ class _Walk:
                 yield entry
             else:
                 sentence = unknown_key(entry.key, ENGINE_BY_NAME, "engine.")
-                self._findings.lacking(f"engine.{entry.key}", sentence, line=entry.line)
+                self._findings.problem_at(f"engine.{entry.key}", sentence, line=entry.line)
 
     def _mapping(self, prefix: str, node: yaml.MappingNode, depth: int) -> Iterator[Property]:
         for key, key_node, value in self._entries(node, prefix, depth):
@@ -204,7 +204,7 @@ class _Walk:
             elif key_node.value in lines:
                 whole = f"{prefix}.{key_node.value}" if prefix else key_node.value
                 earlier = lines[key_node.value]
-                self._problem(whole, key_node, f"is set on line {earlier} already")
+                self._problem(whole, key_node, f"is already set on line {earlier}")
             else:
                 lines[key_node.value] = _line(key_node)
                 yield key_node.value, key_node, value
@@ -223,7 +223,7 @@ class _Walk:
             raise _TooMuch(f"holds more than {KEYS_MAX} keys and values", _line(node))
 
     def _problem(self, key: str, node: yaml.Node, sentence: str) -> None:
-        self._findings.lacking(key, sentence, line=_line(node))
+        self._findings.problem_at(key, sentence, line=_line(node))
 
 
 def _line(node: yaml.Node) -> int:

@@ -87,11 +87,6 @@ def look(
 def _look(
     config: MirrorConfig, flow: FlowConfig, begin: WalkFrom, progress: Progress
 ) -> FlowFinding:
-    if flow.connector.transforms:
-        raise MirrorError(
-            f"transforms {', '.join(flow.connector.transforms)} change records, so they cannot be "
-            "compared with those of the source"
-        )
     _require_stopped(config, flow)
     source_admin = ClusterAdmin(config.source_of(flow.id))
     target_admin = ClusterAdmin(config.target_of(flow.id))

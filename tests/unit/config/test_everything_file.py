@@ -116,14 +116,11 @@ def test_the_everything_file_loads_into_the_model(tmp_path: Path) -> None:
     assert flow.offset_syncs.location == "target"
     assert flow.groups.sync_offsets_enabled
     assert flow.connector.exactly_once_support == "required"
-    assert flow.connector.transaction_boundary_interval_ms == 1_000
     assert flow.clients.source_consumer["fetch.max.bytes"] == "52428800"
     assert flow.clients.target_producer["max.request.size"] == "10485760"
     assert config.flow(FlowId(source=B, target=A)).heartbeats.enabled
     assert config.clusters[B].worker.offset_flush_interval_ms == 10_000
     assert config.clusters[B].worker.exactly_once_source_support == "enabled"
-    assert config.rest.internal_enabled
-    assert config.rest.listeners == ("http://0.0.0.0:8083",)
     security = config.clusters[A].security
     assert (security.protocol, security.sasl.mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
     assert security.sasl.username == "mirror"

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.config.load import parse_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import ConfigError
 from heliograph.model import StartAt
-from tests.unit.config.texts import around
+from tests.unit.config.texts import around, parse_config
 from tests.unit.config.tls.test_java_security import CA_PEM, client_pkcs12
 
 MANUALS = Path(__file__).parent / "manuals"

@@ -47,7 +47,10 @@ def test_all_problems_come_at_once_in_the_order_of_the_file() -> None:
         ("C.consumer.x = 1", "`C` is not in `clusters` (A, B)"),
         ("A->C.topics = x", "`C` is not in `clusters` (A, B)"),
         ("C->D.topics = x", "`C` and `D` are not in `clusters` (A, B)"),
-        ("A->A.enabled = true", "a flow onto itself would mirror its own copies for ever"),
+        (
+            "A->A.enabled = true",
+            "source and target are the same cluster; its copies would be copied endlessly",
+        ),
         (
             "A->B.security.protocol = SSL",
             "is set per cluster; write `A.security.protocol` or `B.security.protocol`",
@@ -66,8 +69,8 @@ def test_all_problems_come_at_once_in_the_order_of_the_file() -> None:
             "source.cluster.bootstrap.servers = x:1",
             "configures a connector in Kafka Connect; here `clusters` names the clusters",
         ),
-        ("A->B.enabled = true", "is set on line 4 already"),
-        ("A -> B.topics = x", "a key ends at its first blank; write `A->…` without blanks"),
+        ("A->B.enabled = true", "is already set on line 4"),
+        ("A -> B.topics = x", "a key ends at its first space; write `A->…` without spaces"),
     ],
 )
 def test_a_key_out_of_place_is_reported(line: str, sentence: str) -> None:
@@ -133,7 +136,7 @@ def test_a_key_out_of_place_is_reported(line: str, sentence: str) -> None:
         ("A->B.source.consumer.fetch.max.bytes = 0", "is `0`, less than 1"),
         (
             "A->B.transforms = mask",
-            "is `mask`, which does not act yet, and records would be mirrored as they are",
+            "is `mask`, which is not supported yet: records would be mirrored untransformed",
         ),
         ("A.consumer.auto.offset.reset = none", "is `none`, not one of earliest, latest"),
         (

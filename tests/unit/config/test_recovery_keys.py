@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from heliograph.config.explain import explain_flow
-from heliograph.config.load import parse_config, parse_explained
+from heliograph.config.load import parse_explained
 from heliograph.config.sections import RecoveryConfig
-from tests.unit.config.texts import TWO_CLUSTERS, around, problems_with, with_lines
+from tests.unit.config.texts import TWO_CLUSTERS, around, parse_config, problems_with, with_lines
 
 PROVIDER = (
     "config.providers = env\n"

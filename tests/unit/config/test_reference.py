@@ -7,26 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.config.load import parse_config
-from heliograph.config.mm2.keys import (
-    ENGINE_KEYS,
-    FLOW_KEYS,
-    NOT_YET,
-    REST_KEYS,
-    WORKER_KEYS,
-    model_keys,
-)
+from heliograph.config.mm2.inert import NOT_YET, WORKER_OTHER
+from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS
+from heliograph.config.mm2.names import REMOVED, RENAMED, SECURITY_KEYS
 from heliograph.config.reference import reference_rows
 from heliograph.config.schema import FlowConfig
 from heliograph.config.sections import IDENTITY_POLICY, Section
 from heliograph.model import TopicName
 from heliograph.topics.selection import select_topics
-from tests.unit.config.texts import around, config_of, problems_of, with_lines
+from tests.unit.config.texts import around, config_of, parse_config, problems_of, with_lines
 
+EVERY_KEY = (
+    "clusters",
+    "bootstrap.servers",
+    "config.providers",
+    "spark.*",
+    *(key.name for key in (*FLOW_KEYS, *ENGINE_KEYS, *REST_KEYS, *WORKER_KEYS)),
+    *sorted(SECURITY_KEYS),
+    *sorted(WORKER_OTHER),
+    *RENAMED,
+    *REMOVED,
+)
 PAGE = (Path(__file__).parents[3] / "docs/reference/config.md").read_text()
 
 
-@pytest.mark.parametrize("name", model_keys())
+@pytest.mark.parametrize("name", EVERY_KEY)
 def test_every_key_is_on_the_page(name: str) -> None:
     assert f"`{name}`" in PAGE
 
@@ -50,15 +55,20 @@ def test_only_transforms_wait_for_their_feature() -> None:
 def test_no_row_is_about_a_key_that_does_not_exist() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| .* \| (?:yes|not yet|Connect only) \|", PAGE, re.MULTILINE)
 
-    assert set(rows) <= set(model_keys())
+    assert set(rows) <= set(EVERY_KEY)
 
 
 def test_every_field_of_a_flow_has_a_key_or_is_put_together_from_several() -> None:
-    together = {"id", "clients", "start_at", "connector.plugins"}
+    together = {"id", "clients", "start_at"}
 
     fields = set(leaves(FlowConfig)) - together
 
-    assert fields == {key.field for key in FLOW_KEYS}
+    assert fields == {".".join(key.path) for key in FLOW_KEYS if key.inert is None}
+
+
+def test_no_two_keys_of_a_scope_have_one_name() -> None:
+    for keys in (FLOW_KEYS, ENGINE_KEYS, WORKER_KEYS, REST_KEYS):
+        assert len({key.name for key in keys}) == len(keys)
 
 
 def leaves(model: type[Section], prefix: str = "") -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heliograph.config.load import parse_config
 from heliograph.config.secrets import Environment
+from tests.unit.config.texts import parse_config
 
 FILE = """
 clusters = A, B

@@ -69,7 +69,6 @@ def test_security_never_stays_among_plain_client_overrides() -> None:
     cluster = config_of(SECURED).clusters["A"]  # type: ignore[index]
 
     assert set(cluster.consumer) == {"interceptor.password"}
-    assert "ssl.keystore.password" not in cluster.security.other
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.config.load import load_config, parse_config
+from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import ConfigError
 from heliograph.model import ClusterAlias, FlowId
-from tests.unit.config.texts import around, config_of
+from tests.unit.config.texts import around, config_of, parse_config
 
 A, B = ClusterAlias("A"), ClusterAlias("B")
 AB = FlowId(source=A, target=B)
@@ -163,15 +163,16 @@ def test_pem_text_keeps_its_lines() -> None:
         ("  A->C: {enabled: true}", "line 9  A->C.enabled: `C` is not in `clusters` (A, B)"),
         (
             "  A->A: {enabled: true}",
-            "line 9  A->A.enabled: a flow onto itself would mirror its own copies for ever",
+            "line 9  A->A.enabled: source and target are the same cluster; "
+            "its copies would be copied endlessly",
         ),
         ("replication.factor: two", "line 9  replication.factor: is `two`, not a whole number"),
         ("    topics: ['[']", "line 9  A->B.topics: is `[`, not a regex: unterminated character"),
-        ("    enabled: false", "line 9  A->B.enabled: is set on line 8 already"),
-        ("flows: {}", "line 9  flows: is set on line 6 already"),
+        ("    enabled: false", "line 9  A->B.enabled: is already set on line 8"),
+        ("flows: {}", "line 9  flows: is already set on line 6"),
         (
             "A->B: {enabled: true}",
-            "line 9  A->B.enabled: is set on line 8 already",
+            "line 9  A->B.enabled: is already set on line 8",
         ),
         ("  B->A: true", "line 9  flows.B->A: needs a mapping of its keys"),
         ("engine: 4", "line 9  engine: needs a mapping, as in `engine: {…}`"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.config.load import parse_config
+from heliograph.config.load import parse_explained
 from heliograph.config.schema import MirrorConfig
 from heliograph.config.secrets import Environment
 from heliograph.errors import ConfigError
@@ -31,6 +31,10 @@ def around(
         return held[str(path)]
 
     return Environment(environment=environment or {}, read_bytes=read_bytes)
+
+
+def parse_config(text: str, *, source: str, around: Environment) -> MirrorConfig:
+    return parse_explained(text, source=source, around=around).config
 
 
 def config_of(

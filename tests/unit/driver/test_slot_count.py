@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heliograph.cli.run import slot_count
-from heliograph.config.load import parse_config
-from heliograph.config.schema import MirrorConfig
-from heliograph.config.secrets import Environment
+from tests.unit.config.texts import config_of
 
 FLOW = (
     "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
@@ -30,12 +28,3 @@ BOTH = FLOW + "B->A.enabled = true\n"
 )
 def test_slots_are_bounded_by_tasks_max_and_by_room(text: str, room: int, count: int) -> None:
     assert slot_count(config_of(text), room) == count
-
-
-def config_of(text: str) -> MirrorConfig:
-    def nothing(path: object) -> bytes:
-        raise FileNotFoundError(str(path))
-
-    return parse_config(
-        text, source="mm2.properties", around=Environment(environment={}, read_bytes=nothing)
-    )

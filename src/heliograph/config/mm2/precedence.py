@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from heliograph.config.findings import Setting
+from heliograph.config.keys import Key
+from heliograph.config.mm2.inert import WORKER_OTHER
 from heliograph.config.mm2.keys import (
     ENGINE_KEYS,
     FLOW_BY_NAME,
@@ -24,10 +26,9 @@ from heliograph.config.mm2.keys import (
     REST_KEYS,
     ROLES,
     WORKER_KEYS,
-    Key,
 )
-from heliograph.config.mm2.names import SECURITY_KEYS, WORKER_OTHER
-from heliograph.config.mm2.scopes import BOOTSTRAP, Placed
+from heliograph.config.mm2.names import SECURITY_KEYS
+from heliograph.config.mm2.scopes import BOOTSTRAP, ScopedSettings
 from heliograph.config.security import ClientRole
 from heliograph.model import ClusterAlias, FlowId
 
@@ -73,15 +74,15 @@ class Resolution:
     rest_https: Scope
 
 
-def resolve_settings(placed: Placed) -> Resolution:
+def resolve_settings(scoped: ScopedSettings) -> Resolution:
     """Pick, for every value there is, the setting that decides it."""
     return Resolution(
-        clusters={alias: _cluster(alias, placed) for alias in placed.aliases},
-        flows={flow: _flow(flow, placed) for flow in placed.flow},
-        engine=_chosen(ENGINE_KEYS, {}, placed.top, has_scope=False),
-        spark=_prefixed(placed.top, "spark."),
-        rest=_chosen(REST_KEYS, {}, placed.top, has_scope=False),
-        rest_https=_prefixed(placed.top, "listeners.https."),
+        clusters={alias: _cluster(alias, scoped) for alias in scoped.aliases},
+        flows={flow: _flow(flow, scoped) for flow in scoped.flow},
+        engine=_chosen(ENGINE_KEYS, {}, scoped.top, has_scope=False),
+        spark=_prefixed(scoped.top, "spark."),
+        rest=_chosen(REST_KEYS, {}, scoped.top, has_scope=False),
+        rest_https=_prefixed(scoped.top, "listeners.https."),
     )
 
 
@@ -101,10 +102,10 @@ def _prefixed(scope: Scope, prefix: str) -> Scope:
     return {name: setting for name, setting in scope.items() if name.startswith(prefix)}
 
 
-def _cluster(alias: ClusterAlias, placed: Placed) -> ResolvedCluster:
-    own = placed.cluster[alias]
+def _cluster(alias: ClusterAlias, scoped: ScopedSettings) -> ResolvedCluster:
+    own = scoped.cluster[alias]
     inherited = {
-        **{name: found for name, found in placed.top.items() if name in SECURITY_KEYS},
+        **{name: found for name, found in scoped.top.items() if name in SECURITY_KEYS},
         **{name: found for name, found in own.items() if name in SECURITY_KEYS},
     }
     given = {role: _role_security(own, role) for role in ROLES}
@@ -113,7 +114,7 @@ def _cluster(alias: ClusterAlias, placed: Placed) -> ResolvedCluster:
         security=inherited,
         role_security={role: {**inherited, **scope} for role, scope in given.items() if scope},
         overrides={role: _overrides(own, f"{role}.") for role in ROLES},
-        worker=_chosen(WORKER_KEYS, own, placed.top),
+        worker=_chosen(WORKER_KEYS, own, scoped.top),
         worker_other={name: found for name, found in own.items() if name in WORKER_OTHER},
     )
 
@@ -136,11 +137,11 @@ def _overrides(scope: Scope, prefix: str) -> dict[str, Setting]:
     }
 
 
-def _flow(flow: FlowId, placed: Placed) -> ResolvedFlow:
-    own, source = placed.flow[flow], placed.cluster[flow.source]
-    target = placed.cluster[flow.target]
+def _flow(flow: FlowId, scoped: ScopedSettings) -> ResolvedFlow:
+    own, source = scoped.flow[flow], scoped.cluster[flow.source]
+    target = scoped.cluster[flow.target]
     admin = _client_of_flow(own, "admin.")
-    keys = _chosen(FLOW_KEYS, own, placed.top)
+    keys = _chosen(FLOW_KEYS, own, scoped.top)
     location = keys.get("offset-syncs.topic.location")
     on_target = location is not None and location.value.lower() == "target"
     return ResolvedFlow(

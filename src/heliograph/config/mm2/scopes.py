@@ -17,8 +17,8 @@ from heliograph.config.client_names import (
     SHARED_BY_FLOWS,
 )
 from heliograph.config.findings import Findings, Setting
+from heliograph.config.mm2.inert import CONNECT, JAVA_ONLY, JAVA_ONLY_SECURITY, WORKER_OTHER
 from heliograph.config.mm2.keys import (
-    CONNECT,
     ENGINE_BY_NAME,
     FLOW_BY_NAME,
     PLUGIN_PREFIXES,
@@ -26,14 +26,7 @@ from heliograph.config.mm2.keys import (
     ROLES,
     WORKER_BY_NAME,
 )
-from heliograph.config.mm2.names import (
-    JAVA_ONLY_SECURITY,
-    REMOVED,
-    RENAMED,
-    SECURITY_KEYS,
-    WORKER_OTHER,
-    unknown_key,
-)
+from heliograph.config.mm2.names import REMOVED, RENAMED, SECURITY_KEYS, unknown_key
 from heliograph.config.mm2.values import words
 from heliograph.model import ClusterAlias, FlowId
 
@@ -44,7 +37,6 @@ FLOW_CLIENT_PREFIXES: Final = (
     *(f"{role}." for role in ROLES),
 )
 _ROLE_PREFIXES: Final = tuple(f"{role}." for role in ROLES)
-_JAVA_ONLY: Final = "does nothing here: it says something to Java alone"
 _FLOW: Final = re.compile(r"(.*?)->(.*)", re.DOTALL)
 _ALIAS: Final = re.compile(r"[A-Za-z0-9._-]+")
 _CLUSTER_NAMES: Final = (BOOTSTRAP, *SECURITY_KEYS, *WORKER_BY_NAME, *WORKER_OTHER)
@@ -60,7 +52,7 @@ _TOP_NAMES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class ScopedSettings:
     """Settings by scope, each under its name without the scope's prefix."""
 
     aliases: tuple[ClusterAlias, ...]
@@ -71,22 +63,22 @@ class Placed:
     flow: dict[FlowId, dict[str, Setting]] = field(default_factory=dict)
 
 
-def place(settings: Iterable[Setting], findings: Findings) -> Placed:
-    """Sort the settings into their scopes and report every name nobody knows."""
+def sort_into_scopes(settings: Iterable[Setting], findings: Findings) -> ScopedSettings:
+    """Sort the settings into their scopes and report every unknown name."""
     kept = _without_duplicates(settings, findings)
-    placed = _begin(kept, findings)
+    scoped = _begin(kept, findings)
     strangers: set[str] = set()
     for setting in kept:
         if setting.key == "clusters":
             continue
         matched = _FLOW.fullmatch(setting.key)
         if matched is not None:
-            _place_in_flow(setting, matched.group(1), matched.group(2), placed, strangers, findings)
+            _sort_flow_key(setting, matched.group(1), matched.group(2), scoped, strangers, findings)
         else:
-            _place_in_cluster_or_top(setting, placed, findings)
-    for scope in (placed.top, *placed.flow.values()):
+            _sort_cluster_or_top_key(setting, scoped, findings)
+    for scope in (scoped.top, *scoped.flow.values()):
         _respell(scope, findings)
-    return placed
+    return scoped
 
 
 def _without_duplicates(settings: Iterable[Setting], findings: Findings) -> list[Setting]:
@@ -94,7 +86,7 @@ def _without_duplicates(settings: Iterable[Setting], findings: Findings) -> list
     for setting in settings:
         earlier = first.setdefault(setting.key, setting)
         if earlier is not setting:
-            findings.problem(setting, f"is set on line {earlier.line} already")
+            findings.problem(setting, f"is already set on line {earlier.line}")
     return list(first.values())
 
 
@@ -111,11 +103,11 @@ def _respell(scope: dict[str, Setting], findings: Findings) -> None:
             findings.note(setting, f"read as `{new}`, its name since Kafka 2.7")
 
 
-def _begin(settings: list[Setting], findings: Findings) -> Placed:
+def _begin(settings: list[Setting], findings: Findings) -> ScopedSettings:
     clusters = next((setting for setting in settings if setting.key == "clusters"), None)
     if clusters is None:
         if not findings.about("clusters"):
-            findings.lacking("clusters", "missing; name the aliases, as in `clusters = A, B`")
+            findings.problem_at("clusters", "missing; name the aliases, as in `clusters = A, B`")
         # Go on with what the file seems to mean, so that its other mistakes are found too.
         suffix = f".{BOOTSTRAP}"
         named = [s.key.removesuffix(suffix) for s in settings if s.key.endswith(suffix)]
@@ -136,7 +128,7 @@ def _begin(settings: list[Setting], findings: Findings) -> Placed:
         for target in aliases
         if source != target
     }
-    return Placed(
+    return ScopedSettings(
         aliases=aliases, clusters=clusters, cluster={alias: {} for alias in aliases}, flow=flows
     )
 
@@ -149,26 +141,28 @@ def _split_alias(text: str, aliases: Iterable[ClusterAlias]) -> tuple[ClusterAli
     return None
 
 
-def _place_in_flow(
+def _sort_flow_key(
     setting: Setting,
     source: str,
     rest: str,
-    placed: Placed,
+    scoped: ScopedSettings,
     strangers: set[str],
     findings: Findings,
 ) -> None:
-    split = _split_alias(rest, placed.aliases)
+    split = _split_alias(rest, scoped.aliases)
     target, name = split if split is not None else (rest.partition(".")[0], rest.partition(".")[2])
     pair = f"{source}->{target}"
-    unknown = [alias for alias in (source, target) if alias not in placed.aliases]
+    unknown = [alias for alias in (source, target) if alias not in scoped.aliases]
     if unknown or source == target:
         # The first line is enough: the others of this pair have the same mistake.
         if pair not in strangers:
             strangers.add(pair)
-            known = ", ".join(placed.aliases) or "none"
+            known = ", ".join(scoped.aliases) or "none"
             absent = " and ".join(f"`{alias}`" for alias in dict.fromkeys(unknown))
             are = "is" if len(set(unknown)) == 1 else "are"
-            self_flow = "a flow onto itself would mirror its own copies for ever"
+            self_flow = (
+                "source and target are the same cluster; its copies would be copied endlessly"
+            )
             findings.problem(
                 setting, f"{absent} {are} not in `clusters` ({known})" if unknown else self_flow
             )
@@ -181,7 +175,7 @@ def _place_in_flow(
     if name in REMOVED:
         findings.note(setting, REMOVED[name])
         return
-    placed.flow[flow][name] = setting
+    scoped.flow[flow][name] = setting
     key = FLOW_BY_NAME.get(name)
     if key is not None and key.inert is not None:
         findings.note(setting, key.inert)
@@ -202,12 +196,17 @@ def _note_flow_client(setting: Setting, name: str, flow: FlowId, findings: Findi
     bare, role = name.removeprefix(prefix), prefix.split(".")[-2]
     if role == "producer":
         better = f"{flow}.producer.override.{bare}"
-        findings.note(setting, f"reaches offset syncs only, as in MirrorMaker 2; write `{better}`")
+        findings.note(
+            setting,
+            f"applies to offset syncs only, as in MirrorMaker 2; for records write `{better}`",
+        )
     elif prefix == "target.consumer.":
         findings.note(setting, "does nothing here: no flow reads records of its target")
     elif role == "consumer" and bare in SHARED_BY_FLOWS:
         better = f"{flow.source}.consumer.{bare}"
-        findings.note(setting, f"flows share the connections they read by; write `{better}`")
+        findings.note(
+            setting, f"does nothing here: flows of one source share connections; write `{better}`"
+        )
     else:
         _note_client(setting, role, bare, findings)
 
@@ -234,24 +233,24 @@ def _security_is_per_cluster(name: str, flow: FlowId) -> str:
     return f"is set per cluster; write `{flow.source}.{name}` or `{flow.target}.{name}`"
 
 
-def _place_in_cluster_or_top(setting: Setting, placed: Placed, findings: Findings) -> None:
-    split = _split_alias(setting.key, placed.aliases)
+def _sort_cluster_or_top_key(setting: Setting, scoped: ScopedSettings, findings: Findings) -> None:
+    split = _split_alias(setting.key, scoped.aliases)
     if split is None:
-        wrong = _wrong_at_top(setting, placed, findings)
+        wrong = _wrong_at_top(setting, scoped, findings)
         if wrong is None:
-            placed.top[setting.key] = setting
+            scoped.top[setting.key] = setting
         else:
             findings.problem(setting, wrong)
         return
     alias, name = split
-    wrong = _wrong_in_cluster(name, alias, placed)
+    wrong = _wrong_in_cluster(name, alias, scoped)
     if wrong is not None:
         findings.problem(setting, wrong)
         return
     if name in REMOVED:
         findings.note(setting, REMOVED[name])
         return
-    placed.cluster[alias][name] = setting
+    scoped.cluster[alias][name] = setting
     worker = WORKER_BY_NAME.get(name)
     if worker is not None and worker.inert is not None:
         findings.note(setting, worker.inert)
@@ -261,21 +260,25 @@ def _place_in_cluster_or_top(setting: Setting, placed: Placed, findings: Finding
         role, _, bare = name.partition(".")
         _note_client(setting, role, bare, findings)
     elif name in JAVA_ONLY_SECURITY:
-        findings.note(setting, _JAVA_ONLY)
+        findings.note(setting, JAVA_ONLY)
 
 
 def _note_client(setting: Setting, role: str, name: str, findings: Findings) -> None:
     if role == "producer" and name in DECIDED_BY_SOURCE:
-        findings.note(setting, "batches travel unopened: the source's producers decided this")
+        findings.note(
+            setting, "does nothing here: batches are copied as the source's producers made them"
+        )
     elif role == "producer" and name in DECIDED_HERE:
-        findings.note(setting, "records are appended once each, with acks=all, whatever is set")
+        findings.note(
+            setting, "does nothing here: records are always appended exactly once, with acks=all"
+        )
     elif name in JAVA_ONLY_SECURITY:
-        findings.note(setting, _JAVA_ONLY)
+        findings.note(setting, JAVA_ONLY)
     elif name not in LIBRDKAFKA_NAMES[role] and name not in SECURITY_KEYS:
         findings.note(setting, "does nothing here: no client of Heliograph has such a setting")
 
 
-def _wrong_in_cluster(name: str, alias: ClusterAlias, placed: Placed) -> str | None:
+def _wrong_in_cluster(name: str, alias: ClusterAlias, scoped: ScopedSettings) -> str | None:
     """The sentence for a name no cluster has."""
     if name in _CLUSTER_NAMES or (name.startswith(_ROLE_PREFIXES) and name.partition(".")[2]):
         return None
@@ -283,15 +286,15 @@ def _wrong_in_cluster(name: str, alias: ClusterAlias, placed: Placed) -> str | N
         return None
     if name in FLOW_BY_NAME or name in RENAMED:
         name = RENAMED.get(name, name)
-        other = next((other for other in placed.aliases if other != alias), "B")
+        other = next((other for other in scoped.aliases if other != alias), "B")
         return f"belongs to a flow; write `{alias}->{other}.{name}`"
     return unknown_key(name, _CLUSTER_NAMES, f"{alias}.")
 
 
-def _wrong_at_top(setting: Setting, placed: Placed, findings: Findings) -> str | None:
+def _wrong_at_top(setting: Setting, scoped: ScopedSettings, findings: Findings) -> str | None:
     """The sentence for a name that cannot stand alone; notes what MirrorMaker 2 ignores there."""
     name = setting.key
-    flow = f"{placed.aliases[0]}->{placed.aliases[1]}" if len(placed.aliases) > 1 else "A->B"
+    flow = f"{scoped.aliases[0]}->{scoped.aliases[1]}" if len(scoped.aliases) > 1 else "A->B"
     key = FLOW_BY_NAME.get(name) or REST_BY_NAME.get(name) or WORKER_BY_NAME.get(name)
     if key is not None:
         owner = flow if name in FLOW_BY_NAME else flow.rpartition("->")[2]
@@ -301,7 +304,7 @@ def _wrong_at_top(setting: Setting, placed: Placed, findings: Findings) -> str |
             findings.note(setting, sentence)
         return None
     if name in JAVA_ONLY_SECURITY:
-        findings.note(setting, _JAVA_ONLY)
+        findings.note(setting, JAVA_ONLY)
     if name in ENGINE_BY_NAME or name in SECURITY_KEYS or name == "config.providers":
         return None
     if name.startswith(("spark.", "config.providers.")):
@@ -321,15 +324,15 @@ def _wrong_at_top(setting: Setting, placed: Placed, findings: Findings) -> str |
         return None
     if name in RENAMED:
         return None
-    return _stranger_at_top(setting, placed)
+    return _stranger_at_top(setting, scoped)
 
 
-def _stranger_at_top(setting: Setting, placed: Placed) -> str:
-    name, known = setting.key, ", ".join(placed.aliases) or "none"
+def _stranger_at_top(setting: Setting, scoped: ScopedSettings) -> str:
+    name, known = setting.key, ", ".join(scoped.aliases) or "none"
     if setting.value.startswith("->"):
-        return f"a key ends at its first blank; write `{name}->…` without blanks"
-    if name == BOOTSTRAP and placed.aliases:
-        return f"belongs to a cluster; write `{placed.aliases[0]}.{BOOTSTRAP}`"
+        return f"a key ends at its first space; write `{name}->…` without spaces"
+    if name == BOOTSTRAP and scoped.aliases:
+        return f"belongs to a cluster; write `{scoped.aliases[0]}.{BOOTSTRAP}`"
     if name.startswith(("source.cluster.", "target.cluster.")):
         return "configures a connector in Kafka Connect; here `clusters` names the clusters"
     head, _, rest = name.partition(".")

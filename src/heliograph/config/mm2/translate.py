@@ -8,10 +8,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from heliograph.config.findings import Findings, Setting
-from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS, Key
+from heliograph.config.keys import Key
+from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS
 from heliograph.config.mm2.names import CLIENT_NUMBERS, FETCH_NUMBERS
 from heliograph.config.mm2.precedence import Resolution, ResolvedCluster, ResolvedFlow, Scope
-from heliograph.config.mm2.scopes import BOOTSTRAP, FLOW_CLIENT_PREFIXES, Placed
+from heliograph.config.mm2.scopes import BOOTSTRAP, FLOW_CLIENT_PREFIXES, ScopedSettings
 from heliograph.config.mm2.values import BadValue, choice, servers, whole
 from heliograph.config.schema import (
     ClusterConfig,
@@ -20,7 +21,7 @@ from heliograph.config.schema import (
     FlowConfig,
     MirrorConfig,
 )
-from heliograph.config.sections import RestConfig, WorkerConfig
+from heliograph.config.sections import WorkerConfig
 from heliograph.config.tls.java_security import ReadBytes, read_security
 from heliograph.model import ClusterAlias, FlowId, StartAt
 
@@ -31,29 +32,26 @@ _SYNC_GROUPS: Final = "sync.group.offsets.enabled"
 
 
 def translate(
-    placed: Placed, resolution: Resolution, read_bytes: ReadBytes, findings: Findings
+    scoped: ScopedSettings, resolution: Resolution, read_bytes: ReadBytes, findings: Findings
 ) -> MirrorConfig | None:
     """The model of the settings; None when `findings` has a problem."""
     engine = _engine(resolution, findings)
-    rest = _read_fields(REST_KEYS, resolution.rest, findings)
-    rest["https"] = _values(resolution.rest_https)
+    _read_fields(REST_KEYS, resolution.rest, findings)  # checked; no field of ours holds them
     clusters = {
-        alias: _cluster(alias, resolved, placed, read_bytes, findings)
+        alias: _cluster(alias, resolved, scoped, read_bytes, findings)
         for alias, resolved in resolution.clusters.items()
     }
-    _check_client_values(placed, findings)
+    _check_client_values(scoped, findings)
     pairs = tuple(_flow(flow, resolved, findings) for flow, resolved in resolution.flows.items())
-    _check_something_flows(placed, pairs, findings)
+    _check_something_flows(scoped, pairs, findings)
     complete = {alias: cluster for alias, cluster in clusters.items() if cluster is not None}
     if findings.problems or engine is None or len(complete) < len(clusters):
         return None
-    return MirrorConfig(
-        clusters=complete, pairs=pairs, engine=engine, rest=RestConfig.model_validate(rest)
-    )
+    return MirrorConfig(clusters=complete, pairs=pairs, engine=engine)
 
 
 def _read_fields(keys: Iterable[Key], chosen: Scope, findings: Findings) -> dict[str, Any]:
-    """Typed values by their place in the model."""
+    """Typed values by the fields they fill; those without effect are only checked."""
     fields: dict[str, Any] = {}
     for key in keys:
         setting = chosen.get(key.name)
@@ -62,11 +60,14 @@ def _read_fields(keys: Iterable[Key], chosen: Scope, findings: Findings) -> dict
         try:
             value = key.read(setting.value)
         except BadValue as exc:
-            findings.bad(setting, exc)
+            findings.bad_value(setting, exc)
             continue
-        section, _, name = key.field.rpartition(".")
-        holder = fields.setdefault(section, {}) if section else fields
-        holder[name] = value
+        if key.path:
+            *sections, name = key.path
+            holder = fields
+            for section in sections:
+                holder = holder.setdefault(section, {})
+            holder[name] = value
     return fields
 
 
@@ -84,7 +85,7 @@ def _engine(resolution: Resolution, findings: Findings) -> EngineConfig | None:
         for error in exc.errors():
             sentence = error["msg"].removeprefix("Value error, ")
             field = str(error["loc"][0]) if error["loc"] else sentence.partition(" ")[0]
-            key = next(key for key in ENGINE_KEYS if key.field == field)
+            key = next(key for key in ENGINE_KEYS if key.path == (field,))
             findings.problem(resolution.engine[key.name], sentence.removeprefix(f"{field} "))
         return None
 
@@ -92,17 +93,16 @@ def _engine(resolution: Resolution, findings: Findings) -> EngineConfig | None:
 def _cluster(
     alias: ClusterAlias,
     resolved: ResolvedCluster,
-    placed: Placed,
+    scoped: ScopedSettings,
     read_bytes: ReadBytes,
     findings: Findings,
 ) -> ClusterConfig | None:
-    bootstrap = _bootstrap(alias, resolved.bootstrap, placed.clusters, findings)
+    bootstrap = _bootstrap(alias, resolved.bootstrap, scoped.clusters, findings)
     role_security = {
         role: read_security(scope, read_bytes, findings)
         for role, scope in resolved.role_security.items()
     }
     worker = _read_fields(WORKER_KEYS, resolved.worker, findings)
-    worker["other"] = _values(resolved.worker_other)
     security = read_security(resolved.security, read_bytes, findings)
     if bootstrap is None:
         return None
@@ -126,18 +126,18 @@ def _bootstrap(
             return None
         line = clusters.line if clusters is not None else None
         why = f"`{alias}` has no brokers; set `{alias}.{BOOTSTRAP}`"
-        findings.lacking("clusters", why, line=line)
+        findings.problem_at("clusters", why, line=line)
         return None
     try:
         return servers(setting.value)
     except BadValue as exc:
-        findings.bad(setting, exc)
+        findings.bad_value(setting, exc)
         return None
 
 
-def _check_client_values(placed: Placed, findings: Findings) -> None:
+def _check_client_values(scoped: ScopedSettings, findings: Findings) -> None:
     """Client settings travel as text, but one that is no number is better met here."""
-    for scope in (*placed.cluster.values(), *placed.flow.values()):
+    for scope in (*scoped.cluster.values(), *scoped.flow.values()):
         for name, setting in scope.items():
             prefix = next((p for p in FLOW_CLIENT_PREFIXES if name.startswith(p)), None)
             bare = name.removeprefix(prefix or "")
@@ -147,12 +147,11 @@ def _check_client_values(placed: Placed, findings: Findings) -> None:
             try:
                 whole(1 if sizes_fetches else -1)(setting.value)
             except BadValue as exc:
-                findings.bad(setting, exc)
+                findings.bad_value(setting, exc)
 
 
 def _flow(flow: FlowId, resolved: ResolvedFlow, findings: Findings) -> FlowConfig:
     fields = _read_fields(FLOW_KEYS, resolved.keys, findings)
-    fields.setdefault("connector", {})["plugins"] = _values(resolved.plugins)
     _derive_from_reader(fields, resolved, findings)
     clients = FlowClients(
         source_consumer=_values(resolved.source_consumer),
@@ -176,19 +175,19 @@ def _derive_from_reader(fields: dict[str, Any], resolved: ResolvedFlow, findings
         try:
             fields["start_at"] = choice(StartAt)(reset.value)
         except BadValue as exc:
-            findings.bad(reset, exc)
+            findings.bad_value(reset, exc)
     if isolation is None:
         return
     try:
         committed = choice(_ISOLATION)(isolation.value) == "read_committed"
     except BadValue as exc:
-        findings.bad(isolation, exc)
+        findings.bad_value(isolation, exc)
         return
     if fields.setdefault("read_committed", committed) != committed:
         said = "true" if fields["read_committed"] else "false"
         asked = resolved.keys.get("read.committed")
         where = f" on line {asked.line}" if asked is not None else ""
-        findings.bad(isolation, BadValue(f"while `read.committed` is {said}{where}"))
+        findings.bad_value(isolation, BadValue(f"while `read.committed` is {said}{where}"))
 
 
 def _check_emitting(config: FlowConfig, keys: Mapping[str, Setting], findings: Findings) -> None:
@@ -198,7 +197,7 @@ def _check_emitting(config: FlowConfig, keys: Mapping[str, Setting], findings: F
         for name, setting in keys.items():
             if name.startswith("offset-syncs.topic."):
                 why = f"while `{setting.key}` on line {setting.line} says how to write them"
-                findings.bad(syncs, BadValue(why))
+                findings.bad_value(syncs, BadValue(why))
         if config.checkpoints.enabled:
             findings.note(
                 syncs,
@@ -223,18 +222,18 @@ def _check_exactly_once(config: FlowConfig, resolved: ResolvedFlow, findings: Fi
         return
     asked = resolved.keys.get("read.committed") or resolved.source_consumer["isolation.level"]
     why = f"while `{asked.key}` on line {asked.line} asks for records of aborted transactions"
-    findings.bad(required, BadValue(why))
+    findings.bad_value(required, BadValue(why))
 
 
 def _check_something_flows(
-    placed: Placed, pairs: tuple[FlowConfig, ...], findings: Findings
+    scoped: ScopedSettings, pairs: tuple[FlowConfig, ...], findings: Findings
 ) -> None:
-    line = placed.clusters.line if placed.clusters is not None else None
-    if len(placed.aliases) == 1:
-        findings.lacking("clusters", "names one cluster; a mirror needs two", line=line)
+    line = scoped.clusters.line if scoped.clusters is not None else None
+    if len(scoped.aliases) == 1:
+        findings.problem_at("clusters", "names one cluster; a mirror needs two", line=line)
     # A switch that could not be read is a problem already, and may have been meant to be true.
     switches = ["enabled", *(f"{pair.id}.enabled" for pair in pairs)]
     unread = any(findings.about(switch) for switch in switches)
-    if len(placed.aliases) > 1 and not unread and not any(pair.enabled for pair in pairs):
+    if len(scoped.aliases) > 1 and not unread and not any(pair.enabled for pair in pairs):
         why = f"no flow is enabled; set `{pairs[0].id}.enabled = true`"
-        findings.lacking("clusters", why, line=line)
+        findings.problem_at("clusters", why, line=line)

@@ -40,13 +40,6 @@ def words(value: str) -> tuple[str, ...]:
     return tuple(_LIST_SEPARATOR.split(value)) if value else ()
 
 
-def no_transforms(value: str) -> tuple[str, ...]:
-    """Transforms by name; refused, since a record that should have been masked would be copied."""
-    if value:
-        raise BadValue("which does not act yet, and records would be mirrored as they are")
-    return ()
-
-
 def switch(value: str) -> bool:
     match value.lower():
         case "true":
@@ -56,12 +49,12 @@ def switch(value: str) -> bool:
     raise BadValue("not true or false" + _comment_hint(value))
 
 
-def whole(at_least: int, at_most: int | None = None) -> Reader:
+def whole(at_least: int | None = None, at_most: int | None = None) -> Reader:
     def read(value: str) -> int:
         if re.fullmatch(r"[+-]?[0-9]+", value) is None:
             raise BadValue("not a whole number" + _comment_hint(value))
         number = int(value)
-        if number < at_least:
+        if at_least is not None and number < at_least:
             raise BadValue(f"less than {at_least}")
         if at_most is not None and number > at_most:
             raise BadValue(f"more than {at_most}")
@@ -78,14 +71,17 @@ def replicas(value: str) -> int:
     return int(str(number))
 
 
-def share(value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError as exc:
-        raise BadValue("not a number" + _comment_hint(value)) from exc
-    if not 0 < number < 1_000:
-        raise BadValue("not more than 0 and less than 1000")
-    return number
+def decimal(*, above: float, below: float) -> Reader:
+    def read(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError as exc:
+            raise BadValue("not a number" + _comment_hint(value)) from exc
+        if not above < number < below:
+            raise BadValue(f"not more than {above} and less than {below}")
+        return number
+
+    return read
 
 
 def choice(options: Sequence[str] | type[StrEnum]) -> Reader:
@@ -146,5 +142,5 @@ def servers(value: str) -> tuple[str, ...]:
 
 
 def _comment_hint(value: str) -> str:
-    """Java has no comment after a value, a mistake that looks right to everybody."""
+    """Java has no comment after a value, though one looks right to every reader."""
     return "; a comment needs a line of its own" if _TRAILING_COMMENT.search(value) else ""

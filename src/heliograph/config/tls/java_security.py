@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 
 from heliograph.config.findings import Findings, Setting
 from heliograph.config.mm2.values import BadValue, Reader, choice, choices, words
-from heliograph.config.secrets import Secret, is_secret_key
+from heliograph.config.secrets import Secret
 from heliograph.config.security import (
     OAuthConfig,
     SaslConfig,
@@ -43,9 +43,6 @@ _OAUTH: Final = "sasl.oauthbearer."
 # Tokens by another way than client credentials; Java classes and signed assertions.
 _OAUTH_REFUSED: Final = (_OAUTH + "jwt.retriever.class", _OAUTH + "assertion.")
 _OAUTH_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
-_READ: Final = frozenset(
-    {"security.protocol", "sasl.mechanism", "sasl.kerberos.service.name", "ssl.enabled.protocols"}
-)
 
 ReadBytes = Callable[[Path], bytes]
 
@@ -67,12 +64,7 @@ class _SecurityReader:
         protocol = self._read("security.protocol", choice(get_args(SecurityProtocol)), "PLAINTEXT")
         tls = self._tls() if protocol in ("SSL", "SASL_SSL") else TlsConfig()
         sasl = self._sasl() if protocol in ("SASL_PLAINTEXT", "SASL_SSL") else SaslConfig()
-        other = {
-            name: setting.value
-            for name, setting in self.settings.items()
-            if name not in _READ and not is_secret_key(name)
-        }
-        return SecurityConfig(protocol=protocol, tls=tls, sasl=sasl, other=other)
+        return SecurityConfig(protocol=protocol, tls=tls, sasl=sasl)
 
     def _read(self, name: str, read: Reader, default: Any) -> Any:
         setting = self.settings.get(name)
@@ -81,7 +73,7 @@ class _SecurityReader:
         try:
             return read(setting.value)
         except BadValue as exc:
-            self.findings.bad(setting, exc)
+            self.findings.bad_value(setting, exc)
             return default
 
     def _secret(self, name: str) -> Secret | None:
