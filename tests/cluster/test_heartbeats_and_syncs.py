@@ -145,7 +145,9 @@ class Lanes:
     def lanes(self) -> Mapping[TopicPartition, LaneAt]:
         return self.at
 
-    def to_target(self, asked: Iterable[Asked]) -> Mapping[Asked, Translated]:
+    def translate(
+        self, asked: Iterable[Asked]
+    ) -> tuple[Mapping[TopicPartition, LaneAt], Mapping[Asked, Translated]]:
         raise NotImplementedError("offset syncs need no translation")
 
 

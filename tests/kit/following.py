@@ -12,7 +12,7 @@ from heliograph.broker.records import read_records
 from heliograph.compat.checkpoints import GroupFollower
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.config.sections import CheckpointsConfig, GroupsConfig
-from heliograph.ledger.flow_map import Asked, LaneAt
+from heliograph.ledger.flow_map import Asked, LaneAt, Lanes
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.translate import LaneEnd, Translated, to_target
 from heliograph.model import FlowId, TopicName, TopicPartition
@@ -32,7 +32,7 @@ class StandInMap:
     flow: FlowId
     mirrored: dict[TopicPartition, int] = field(default_factory=dict)
 
-    def lanes(self) -> Mapping[TopicPartition, LaneAt]:
+    def lanes(self) -> Lanes:
         return {
             source: LaneAt(
                 source=source,
@@ -47,9 +47,9 @@ class StandInMap:
             for source, records in self.mirrored.items()
         }
 
-    def to_target(self, asked: Iterable[Asked]) -> Mapping[Asked, Translated]:
+    def translate(self, asked: Iterable[Asked]) -> tuple[Lanes, Mapping[Asked, Translated]]:
         runs = Runs([Run(position=0, source_offset=0, target_offset=SHIFT)])
-        return {
+        return self.lanes(), {
             (source, offset): to_target(runs, self._end(self.mirrored[source]), offset)
             for source, offset in asked
             if source in self.mirrored

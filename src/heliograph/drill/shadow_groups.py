@@ -18,7 +18,8 @@ from typing import Final
 from heliograph.broker.group_view import SHADOW_PREFIX, GroupOffset, is_shadow
 from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import now_ms
-from heliograph.errors import BrokerError, MirrorError
+from heliograph.errors import BrokerError, GroupActive, MirrorError
+from heliograph.groups.commit import GroupCommit, commit_groups
 from heliograph.model import FlowId, TopicPartition
 from heliograph.processes import is_alive
 
@@ -123,17 +124,19 @@ def commit_shadows(
 ) -> None:
     """Each shadow in one commit; raises `BrokerError` for the first that is refused."""
     text = mark.text()
-    outcomes = groups.commit_each(
+    done = commit_groups(
+        groups,
         {
-            shadow_of(group): {at: GroupOffset(offset=to, metadata=text) for at, to in each.items()}
+            shadow_of(group): GroupCommit(
+                wanted={at: GroupOffset(offset=to, metadata=text) for at, to in each.items()}
+            )
             for group, each in wanted.items()
-        }
+        },
     )
-    for outcome in outcomes.values():
-        if isinstance(outcome, BrokerError):
-            raise outcome
-        for problem in outcome.problems.values():
-            raise problem
+    for problem in done.problems.values():
+        raise problem
+    for shadow in sorted(done.active):
+        raise GroupActive(f"cluster {groups.alias}: group {shadow} has members")
 
 
 def remove_shadows(groups: GroupAdmin, shadows: Sequence[str]) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Groups go back to where they came from, as far as the map says where that is. Driver only.
 
 What a group has read on the present primary is found on the old one. A group is moved forward and
-never back: the old primary may know of progress that the failover did not, and who was set back by
-somebody is set back by somebody again. Groups with members are left alone.
+never back: the old primary may know of progress that the failover did not, and a manual rewind on
+the present primary is not replayed. Groups with members are left alone.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from heliograph.broker.groups import GroupAdmin, GroupOffset
-from heliograph.errors import BrokerError
+from heliograph.broker.groups import GroupAdmin, GroupOffset, told_apart
+from heliograph.groups.commit import GroupCommit, active_groups, commit_groups
 from heliograph.ledger.translate import Translated
 from heliograph.model import TopicName, TopicPartition
 
@@ -60,14 +60,11 @@ def move_groups_back(
 
     What is committed in `fresh` topics counts for nothing: those were created again.
     """
-    problems: dict[str, str] = {}
+    ids = [group for group in present.list_groups() if follows(group)]
+    standing, hidden = told_apart(present.offsets_each(ids))
     wanted: dict[str, dict[TopicPartition, GroupOffset]] = {}
     exact = nearest = 0
-    ids = [group for group in present.list_groups() if follows(group)]
-    for group, offsets in present.offsets_each(ids).items():
-        if isinstance(offsets, BrokerError):
-            problems[group] = str(offsets)
-            continue
+    for group, offsets in standing.items():
         for at, there in offsets.items():
             found = translate(at, there.offset)
             if found is None:
@@ -77,62 +74,39 @@ def move_groups_back(
             nearest += translated.clamped is not None
             place = GroupOffset(offset=translated.offset, metadata=there.metadata)
             wanted.setdefault(group, {})[to] = place
-    writes, unchanged = _writes(old, wanted, fresh, problems)
-    active = _active(old, writes, problems)
-    free = {g: offsets for g, offsets in writes.items() if g not in active and g not in problems}
-    moved: list[str] = []
-    for group, outcome in old.commit_each(free).items():
-        if isinstance(outcome, BrokerError):
-            problems[group] = str(outcome)
-        elif outcome.problems:
-            problems[group] = "; ".join(f"{at}: {why}" for at, why in outcome.problems.items())
-        else:
-            moved.append(group)
+    before, unread = told_apart(old.offsets_each(wanted))
+    commits = {
+        group: GroupCommit(wanted=ahead, before=before[group])
+        for group in before
+        if (ahead := _ahead(wanted[group], before[group], fresh))
+    }
+    seen = active_groups(old, commits)
+    free = {group: commit for group, commit in commits.items() if seen.may_move(group)}
+    done = commit_groups(old, free)
+    problems = {**hidden, **unread, **seen.hidden, **done.problems}
     return GroupsBack(
-        moved=tuple(sorted(moved)),
-        unchanged=tuple(sorted(unchanged)),
-        active=tuple(sorted(active)),
-        problems=problems,
+        moved=tuple(sorted(done.written)),
+        unchanged=tuple(sorted(before.keys() - commits.keys())),
+        active=tuple(sorted(seen.active | done.active)),
+        problems={group: str(why) for group, why in problems.items()},
         exact_partitions=exact,
         nearest_partitions=nearest,
     )
 
 
-def _writes(
-    old: GroupAdmin,
-    wanted: Mapping[str, Mapping[TopicPartition, GroupOffset]],
+def _ahead(
+    wanted: Mapping[TopicPartition, GroupOffset],
+    before: Mapping[TopicPartition, GroupOffset],
     fresh: Collection[TopicName],
-    problems: dict[str, str],
-) -> tuple[dict[str, Mapping[TopicPartition, GroupOffset]], list[str]]:
-    writes: dict[str, Mapping[TopicPartition, GroupOffset]] = {}
-    unchanged: list[str] = []
-    for group, current in old.offsets_each(wanted).items():
-        if isinstance(current, BrokerError):
-            problems[group] = str(current)
-            continue
-        ahead = {
-            at: place
-            for at, place in wanted[group].items()
-            if _is_ahead(place, current.get(at), is_fresh=at.topic in fresh)
-        }
-        if ahead:
-            writes[group] = ahead
-        else:
-            unchanged.append(group)
-    return writes, unchanged
+) -> dict[TopicPartition, GroupOffset]:
+    return {
+        at: place
+        for at, place in wanted.items()
+        if _is_ahead(place, before.get(at), is_fresh=at.topic in fresh)
+    }
 
 
 def _is_ahead(place: GroupOffset, current: GroupOffset | None, *, is_fresh: bool) -> bool:
     if current is None:
         return True
     return place.offset != current.offset if is_fresh else place.offset > current.offset
-
-
-def _active(old: GroupAdmin, writes: Collection[str], problems: dict[str, str]) -> set[str]:
-    active: set[str] = set()
-    for group, view in old.describe_each(writes).items():
-        if isinstance(view, BrokerError):
-            problems[group] = str(view)
-        elif not view.is_idle:
-            active.add(group)
-    return active

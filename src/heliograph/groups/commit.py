@@ -1,7 +1,8 @@
-"""Put groups on the target where they were placed, none half and none that is in use. Driver only.
+"""Commit planned offsets to groups, atomically per group; skip groups with members. Driver only.
 
-All groups are looked at before the first is written, each is written with one request, and each is
-read back.
+The only code that writes group offsets: periodic sync, failover, `offsets`, failback and the drill
+come through here. All groups are looked at before the first is written, each is written with one
+request, each is read back, and what a broker took only in part is undone.
 """
 
 from __future__ import annotations
@@ -12,20 +13,50 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from heliograph.broker.group_view import GroupOffset
-from heliograph.broker.groups import GROUPS_AT_ONCE_MAX, CommitOutcome, GroupAdmin
-from heliograph.errors import BrokerError, GroupActive
+from heliograph.broker.groups import GROUPS_AT_ONCE_MAX, CommitOutcome, GroupAdmin, told_apart
+from heliograph.errors import BrokerError, BrokerUnreachable, GroupActive, NotAuthorised
 from heliograph.groups.placement import GroupMove, groups_of
 from heliograph.model import TopicPartition
 
 OnDone = Callable[[Sequence[str]], Awaitable[None]]
+Offsets = Mapping[TopicPartition, GroupOffset]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """Which groups somebody uses, and which nobody may tell of."""
+    """Which groups have members, and which the cluster does not describe to us."""
 
     active: frozenset[str]
     hidden: Mapping[str, BrokerError] = field(default_factory=dict)
+
+    def may_move(self, group: str) -> bool:
+        return group not in self.active and group not in self.hidden
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCommit:
+    """Where one group is to stand, and where it stood when that was decided."""
+
+    wanted: Offsets
+    before: Offsets = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What became of commits that were sent; every group is named at least once."""
+
+    written: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    """Partitions that stand as wanted, by group."""
+    active: frozenset[str] = frozenset()
+    """Groups that a member joined after the look; their brokers refused the whole commit."""
+    problems: Mapping[str, BrokerError] = field(default_factory=dict)
+
+    def __or__(self, other: Committed) -> Committed:
+        return Committed(
+            written={**self.written, **other.written},
+            active=self.active | other.active,
+            problems={**self.problems, **other.problems},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +79,54 @@ class CommitReport:
 
 def active_groups(groups: GroupAdmin, ids: Iterable[str]) -> Activity:
     """Who has members at this moment; raises `BrokerError` where the cluster does not answer."""
+    views, hidden = told_apart(groups.describe_each(ids))
+    active = frozenset(group for group, view in views.items() if not view.is_idle)
+    return Activity(active=active, hidden=hidden)
+
+
+def commit_groups(groups: GroupAdmin, commits: Mapping[str, GroupCommit]) -> Committed:
+    """Each group whole or not at all, and read back; raises `BrokerError`.
+
+    Whoever calls has looked for members with `active_groups`; a group that a member joins since is
+    refused by its broker, whole.
+    """
+    done = Committed()
+    for some in _in_chunks(commits):
+        sent = commit_partitions(groups, some)
+        undone = {
+            group: _put_back(groups, group, some[group], sent, why)
+            for group, why in sent.problems.items()
+        }
+        written = {group: at for group, at in sent.written.items() if group not in undone}
+        differing = _differing(groups, {group: some[group].wanted for group in written})
+        done |= Committed(
+            written={group: at for group, at in written.items() if group not in differing},
+            active=sent.active,
+            problems={**undone, **differing},
+        )
+    return done
+
+
+def commit_partitions(groups: GroupAdmin, commits: Mapping[str, GroupCommit]) -> Committed:
+    """As far as brokers take each group; a partition that is refused keeps no other back.
+
+    For periodic sync: a group with one partition that its broker always refuses must go on
+    following on the others, and the next step reads every group again before it writes.
+    """
+    written: dict[str, frozenset[TopicPartition]] = {}
     active: set[str] = set()
-    hidden: dict[str, BrokerError] = {}
-    for group, view in groups.describe_each(ids).items():
-        if isinstance(view, BrokerError):
-            hidden[group] = view
-        elif not view.is_idle:
+    problems: dict[str, BrokerError] = {}
+    outcomes = groups.commit_each({group: each.wanted for group, each in commits.items()})
+    for group, outcome in outcomes.items():
+        if isinstance(outcome, GroupActive):
             active.add(group)
-    return Activity(active=frozenset(active), hidden=hidden)
+        elif isinstance(outcome, BrokerError):
+            problems[group] = outcome
+        else:
+            written[group] = outcome.written
+            if outcome.problems:
+                problems[group] = _refusal(outcome)
+    return Committed(written=written, active=frozenset(active), problems=problems)
 
 
 async def commit_moves(
@@ -70,11 +141,10 @@ async def commit_moves(
 
     Nothing is written while a group is active or hidden, unless those are to be skipped. `on_done`
     is told of groups as they are done, so that whoever is cut off can leave them out as `already`.
-    A group that somebody joins meanwhile is refused by its broker, whole.
     """
     by_group = groups_of(moves)
     needed = {
-        group: of_group
+        group: _commit_of(of_group)
         for group, of_group in by_group.items()
         if group not in already and any(move.is_needed for move in of_group)
     }
@@ -90,14 +160,14 @@ async def commit_moves(
         )
     active = set(seen.active)
     committed: list[str] = []
-    free = iter([group for group in needed if group not in active and group not in problems])
-    while some := list(islice(free, GROUPS_AT_ONCE_MAX)):
-        told = await asyncio.to_thread(_commit_some, groups, {g: needed[g] for g in some})
-        active |= told.active
-        problems |= told.problems
-        committed.extend(told.committed)
+    free = {group: each for group, each in needed.items() if seen.may_move(group)}
+    for some in _in_chunks(free):
+        done = await asyncio.to_thread(commit_groups, groups, some)
+        active |= done.active
+        problems |= {group: str(why) for group, why in done.problems.items()}
+        committed.extend(done.written)
         if on_done is not None:
-            await on_done(told.committed)
+            await on_done(tuple(done.written))
     return CommitReport(
         committed=tuple(committed),
         unchanged=unchanged,
@@ -106,69 +176,66 @@ async def commit_moves(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Some:
-    committed: tuple[str, ...]
-    active: frozenset[str]
-    problems: Mapping[str, str]
-
-
-def _commit_some(groups: GroupAdmin, moves: Mapping[str, Sequence[GroupMove]]) -> _Some:
-    wanted = {
-        group: {
+def _commit_of(moves: Iterable[GroupMove]) -> GroupCommit:
+    each = list(moves)
+    return GroupCommit(
+        wanted={
             # Without a leader epoch: it counts elections of the source.
             move.target: GroupOffset(offset=move.target_offset, metadata=move.metadata)
-            for move in of_group
-        }
-        for group, of_group in moves.items()
-    }
-    active: set[str] = set()
-    problems: dict[str, str] = {}
-    for group, outcome in groups.commit_each(wanted).items():
-        if isinstance(outcome, GroupActive):
-            active.add(group)
-        elif isinstance(outcome, BrokerError):
-            problems[group] = str(outcome)
-        elif outcome.problems:
-            problems[group] = _put_back(groups, moves[group], outcome)
-    written = [group for group in wanted if group not in active and group not in problems]
-    for group, found in groups.offsets_each(written).items():
-        differs = _difference(wanted[group], found)
-        if differs:
-            problems[group] = differs
-    return _Some(
-        committed=tuple(group for group in written if group not in problems),
-        active=frozenset(active),
-        problems=problems,
+            for move in each
+        },
+        before={
+            move.target: GroupOffset(offset=move.committed_offset)
+            for move in each
+            if move.committed_offset is not None
+        },
     )
 
 
-def _put_back(groups: GroupAdmin, moves: Sequence[GroupMove], outcome: CommitOutcome) -> str:
+def _refusal(outcome: CommitOutcome) -> BrokerError:
+    """One error for all partitions that a broker refused, of their kind where they have one."""
+    kinds = {type(problem) for problem in outcome.problems.values()}
+    kind = kinds.pop() if len(kinds) == 1 else BrokerError
+    if kind not in (NotAuthorised, BrokerUnreachable):
+        kind = BrokerError
+    return kind("; ".join(sorted({str(problem) for problem in outcome.problems.values()})))
+
+
+def _put_back(
+    groups: GroupAdmin, group: str, commit: GroupCommit, sent: Committed, why: BrokerError
+) -> BrokerError:
     """Undo a commit that a broker took in part, as far as there is something to go back to."""
-    before = {
-        move.target: GroupOffset(offset=move.committed_offset)
-        for move in moves
-        if move.target in outcome.written and move.committed_offset is not None
-    }
-    undone = groups.commit_each({moves[0].group: before})[moves[0].group]
+    written = sent.written.get(group, frozenset())
+    if not written:
+        return why
+    before = {at: offset for at, offset in commit.before.items() if at in written}
+    undone = groups.commit_each({group: before})[group]
     restored = frozenset() if isinstance(undone, BrokerError) else undone.written
-    left = sorted(str(at) for at in outcome.written - restored)
-    why = "; ".join(sorted({str(problem) for problem in outcome.problems.values()}))
-    return f"{why}; moved all the same: {', '.join(left)}" if left else f"{why}; put back"
+    left = sorted(str(at) for at in written - restored)
+    end = f"moved all the same: {', '.join(left)}" if left else "put back"
+    return type(why)(f"{why}; {end}")
 
 
-def _difference(
-    wanted: Mapping[TopicPartition, GroupOffset],
-    found: Mapping[TopicPartition, GroupOffset] | BrokerError,
-) -> str:
-    if isinstance(found, BrokerError):
-        return f"committed, but not read back: {found}"
-    for at, offset in wanted.items():
-        there = found.get(at)
-        if there is None or there.offset != offset.offset:
-            stands = "nowhere" if there is None else str(there.offset)
-            return (
-                f"{at} was committed at {offset.offset} and stands at {stands} a moment later: "
-                "somebody else commits in this group"
-            )
-    return ""
+def _differing(groups: GroupAdmin, wanted: Mapping[str, Offsets]) -> dict[str, BrokerError]:
+    """Groups that do not stand where they were committed, or that cannot be read back."""
+    found, hidden = told_apart(groups.offsets_each(wanted))
+    problems: dict[str, BrokerError] = {
+        group: BrokerError(f"committed, but not read back: {why}") for group, why in hidden.items()
+    }
+    for group, offsets in found.items():
+        for at, to in wanted[group].items():
+            there = offsets.get(at)
+            if there is None or there.offset != to.offset:
+                stands = "nowhere" if there is None else str(there.offset)
+                problems[group] = BrokerError(
+                    f"{at} was committed at {to.offset} and stands at {stands} a moment later: "
+                    "somebody else commits in this group"
+                )
+                break
+    return problems
+
+
+def _in_chunks(commits: Mapping[str, GroupCommit]) -> Iterable[dict[str, GroupCommit]]:
+    rest = iter(commits)
+    while some := list(islice(rest, GROUPS_AT_ONCE_MAX)):
+        yield {group: commits[group] for group in some}

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from heliograph.broker.clients import Clients
-from heliograph.broker.group_view import GroupOffset
-from heliograph.broker.groups import GroupAdmin
+from heliograph.broker.groups import GroupAdmin, told_apart
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised
@@ -104,24 +103,22 @@ class GroupFollower:
             source = self.clients.groups(self.source)
             candidates = self._candidates(source)
             at_ms = now_ms()
-            answers = source.offsets_each(candidates)
-            problems: dict[str, BrokerError] = {}
-            offsets: dict[str, Mapping[TopicPartition, GroupOffset]] = {}
-            for group, answer in answers.items():
-                if isinstance(answer, BrokerError):
-                    problems[group] = answer
-                elif any(self._topic_filter.should_mirror(at.topic) for at in answer):
-                    offsets[group] = answer
+            found, problems = told_apart(source.offsets_each(candidates))
+            offsets = {
+                group: each
+                for group, each in found.items()
+                if any(self._topic_filter.should_mirror(at.topic) for at in each)
+            }
             self._followed = frozenset(offsets.keys() | problems.keys())
-        lanes = self._flow_map.lanes()
-        wanted = list(wanted_offsets(offsets, lanes, self._topic_filter.should_mirror))
-        translated = self._flow_map.to_target({(source, at.offset) for _, source, at in wanted})
+        asked = {(at, stood.offset) for each in offsets.values() for at, stood in each.items()}
+        lanes, translated = self._flow_map.translate(asked)
+        wanted = wanted_offsets(offsets, lanes, self._topic_filter.should_mirror)
         return GroupLook(
             at_ms=at_ms, locations=group_places(wanted, lanes, translated), problems=problems
         )
 
     def load(self) -> None:
-        """Read back, once, what was told before, so that a restart repeats and unsays nothing."""
+        """Read earlier checkpoints, once: a restart neither rewrites nor moves them back."""
         with self._loading:
             if self._is_loaded:
                 return

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.broker.group_view import GroupOffset
-from heliograph.broker.groups import GroupAdmin
+from heliograph.broker.groups import GroupAdmin, told_apart
 from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised
@@ -229,12 +229,8 @@ class _Reader:
     def _offsets(self, groups: GroupAdmin) -> GroupOffsets:
         listed = {group for group in groups.list_groups() if self._follows(group)}
         self.seen |= listed
-        found: dict[str, Mapping[TopicPartition, GroupOffset]] = {}
-        for group, answer in groups.offsets_each(filter(self._wanted, listed)).items():
-            if isinstance(answer, BrokerError):
-                self.problems.append(str(answer))
-            else:
-                found[group] = answer
+        found, hidden = told_apart(groups.offsets_each(filter(self._wanted, listed)))
+        self.problems.extend(map(str, hidden.values()))
         return found
 
 

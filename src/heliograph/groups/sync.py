@@ -1,8 +1,9 @@
-"""Put groups on the target where they stand on the source, for as long as nobody uses them there.
+"""Put groups on the target where they stand on the source, as long as they have no members there.
 
 Runs on the driver. A group with members on the target is left alone: its members know better, and
 the broker would refuse. A group is read, compared and written in one go, so that little can happen
-in between; a member that joins just then makes the broker refuse.
+in between; a member that joins just then makes the broker refuse. The next step reads the group
+again before it writes, which is this loop's reading back.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from heliograph.broker.groups import GROUPS_AT_ONCE_MAX, GroupAdmin
-from heliograph.errors import BrokerError, GroupActive
+from heliograph.broker.groups import GROUPS_AT_ONCE_MAX, GroupAdmin, told_apart
 from heliograph.groups.checkpoint_plan import GroupOffsetPair
+from heliograph.groups.commit import Committed, GroupCommit, active_groups, commit_partitions
 from heliograph.groups.follower import GroupFollower, trouble
 from heliograph.groups.sync_plan import GroupMoves, Placed, plan_group
 from heliograph.model import FlowId, TopicPartition
@@ -34,68 +35,63 @@ class GroupOffsetsJob:
         look = follower.look()
         locations = look.by_group()
         target = follower.clients.groups(follower.target)
-        problems = dict(look.problems)
-        active: set[str] = set()
-        for group, view in target.describe_each(locations).items():
-            if isinstance(view, BrokerError):
-                problems[group] = view
-            elif not view.is_idle:
-                active.add(group)
-        idle = {
-            group: of_group
-            for group, of_group in locations.items()
-            if group not in active and group not in problems
-        }
-        refused = self._write_all(target, idle)
-        active |= {group for group, why in refused.items() if isinstance(why, GroupActive)}
-        follower.note_active(active)
-        problems |= {group: why for group, why in refused.items() if group not in active}
+        seen = active_groups(target, locations)
+        problems = {**look.problems, **seen.hidden}
+        done = self._write_all(
+            target,
+            {
+                group: of_group
+                for group, of_group in locations.items()
+                if seen.may_move(group) and group not in problems
+            },
+        )
+        follower.note_active(seen.active | done.active)
+        problems |= done.problems
         if problems:
             raise trouble(problems, "their offsets are not written")
 
     def _write_all(
         self, target: GroupAdmin, idle: Mapping[str, Sequence[GroupOffsetPair]]
-    ) -> dict[str, BrokerError]:
-        """Why groups were not written, or not whole."""
+    ) -> Committed:
         follower = self.follower
         partitions = {place.target for of_group in idle.values() for place in of_group}
         ends = follower.clients.admin(follower.target).list_offsets(partitions, "latest")
-        refused: dict[str, BrokerError] = {}
+        done = Committed()
         groups = iter(idle)
+        # Few groups at once, so that what they are compared with is not old when they are written.
         while some := list(islice(groups, GROUPS_AT_ONCE_MAX)):
-            refused |= self._write_some(target, {group: idle[group] for group in some}, ends)
-        return refused
+            done |= self._write_some(target, {group: idle[group] for group in some}, ends)
+        return done
 
     def _write_some(
         self,
         target: GroupAdmin,
         idle: Mapping[str, Sequence[GroupOffsetPair]],
         ends: Mapping[TopicPartition, int],
-    ) -> dict[str, BrokerError]:
-        """Read, compare, write: few groups at once, so that a comparison is not old when used."""
+    ) -> Committed:
+        """Read, compare, write."""
         follower = self.follower
-        refused: dict[str, BrokerError] = {}
-        moves: dict[str, GroupMoves] = {}
-        for group, current in target.offsets_each(idle).items():
-            if isinstance(current, BrokerError):
-                refused[group] = current
-                continue
-            moves[group] = plan_group(
+        current, hidden = told_apart(target.offsets_each(idle))
+        moves = {
+            group: plan_group(
                 idle[group],
-                current,
+                stands,
                 follower.placed(group),
                 ends,
                 on_rewind=follower.flow.groups.on_rewind,
             )
-        outcomes = target.commit_each({group: each.writes for group, each in moves.items()})
-        for group, outcome in outcomes.items():
-            if isinstance(outcome, BrokerError):
-                refused[group] = outcome
-                continue
-            follower.note_placed(group, _standing(moves[group], outcome.written))
-            if outcome.problems:
-                refused[group] = next(iter(outcome.problems.values()))
-        return refused
+            for group, stands in current.items()
+        }
+        done = commit_partitions(
+            target,
+            {
+                group: GroupCommit(wanted=each.writes, before=current[group])
+                for group, each in moves.items()
+            },
+        )
+        for group, written in done.written.items():
+            follower.note_placed(group, _standing(moves[group], written))
+        return done | Committed(problems=hidden)
 
 
 def _standing(

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.group_view import GroupOffset, GroupState, GroupView
-from heliograph.broker.groups import GroupAdmin
+from heliograph.broker.groups import GroupAdmin, told_apart
 from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError
@@ -265,12 +265,10 @@ def verdict_of(
 
 def _shown(found: Mapping[str, T | BrokerError], problems: list[str]) -> dict[str, T]:
     """The answers; what was refused becomes a sentence, said once."""
-    shown: dict[str, T] = {}
-    for group, answer in found.items():
-        if not isinstance(answer, BrokerError):
-            shown[group] = answer
-        elif str(answer) not in problems:
-            problems.append(str(answer))
+    shown, refused = told_apart(found)
+    problems.extend(
+        text for text in dict.fromkeys(map(str, refused.values())) if text not in problems
+    )
     return shown
 
 

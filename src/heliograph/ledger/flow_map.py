@@ -34,17 +34,20 @@ class LaneAt:
     last_target_offset: int | None
 
 
+Lanes = Mapping[TopicPartition, LaneAt]
+
+
 class FlowMap(Protocol):
     """What checkpoints, offset syncs and group offsets need to know of a flow."""
 
-    def lanes(self) -> Mapping[TopicPartition, LaneAt]:
+    def lanes(self) -> Lanes:
         """By source partition; only lanes that have begun. Raises `BrokerError`."""
         ...
 
-    def to_target(self, asked: Iterable[Asked]) -> Mapping[Asked, Translated]:
-        """Answers are left out where there is no lane, or none that is safe.
+    def translate(self, asked: Iterable[Asked]) -> tuple[Lanes, Mapping[Asked, Translated]]:
+        """As `lanes`, and what offsets become there, both as of the same moment.
 
-        Raises `BrokerError`.
+        Answers are left out where there is no lane, or none that is safe. Raises `BrokerError`.
         """
         ...
 
@@ -63,14 +66,17 @@ class RunningMap:
         self._ledgers = ledgers
         self._progress = progress
 
-    def lanes(self) -> Mapping[TopicPartition, LaneAt]:
+    def lanes(self) -> Lanes:
         ends = self._ends()
         return self._ledgers.ask(self._flow, lambda view: _lanes(view, ends, self._policy))
 
-    def to_target(self, asked: Iterable[Asked]) -> Mapping[Asked, Translated]:
+    def translate(self, asked: Iterable[Asked]) -> tuple[Lanes, Mapping[Asked, Translated]]:
         ends = self._ends()
         wanted = [one for one in asked if one[0] in ends]
-        return self._ledgers.ask(self._flow, lambda view: translate_all(view, ends, wanted))
+        return self._ledgers.ask(
+            self._flow,
+            lambda view: (_lanes(view, ends, self._policy), translate_all(view, ends, wanted)),
+        )
 
     def _ends(self) -> dict[TopicPartition, LaneEnd]:
         return {
