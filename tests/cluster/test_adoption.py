@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.records import Record, RecordWriter, read_records
 from heliograph.cli.adopt import adopt
+from heliograph.cli.ledger import ledger
 from heliograph.cli.release import release
 from heliograph.config.load import load_config
 from heliograph.inspect.status import StatusReader
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.service import LedgerService
-from heliograph.ledger.translate import to_target
 from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph.takeover.connect_offsets import (
     SOURCE_CONNECTOR,
@@ -37,6 +37,7 @@ from heliograph.topics.selection import select_topics
 from heliograph.wire.mirror_records import OffsetSync, decode_offset_sync, encode_offset_sync
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
+from tests.kit.maps import offset_of
 from tests.kit.mm2 import carry_once, mm2_properties
 from tests.kit.records import (
     NewRec,
@@ -114,10 +115,11 @@ class Stage:
         return found
 
     def run(self, *arguments: str, code: int = 0) -> dict[str, Any]:
-        """`adopt` or `release` with --json."""
+        """`adopt`, `release` or `ledger` with --json."""
         app = typer.Typer()
         app.command("adopt")(adopt)
         app.command("release")(release)
+        app.command("ledger")(ledger)
         result = RUNNER.invoke(app, [arguments[0], str(self.config), "--json", *arguments[1:]])
         assert result.exit_code == code, result.output
         document: dict[str, Any] = json.loads(result.stdout)
@@ -218,6 +220,25 @@ def test_a_copy_that_was_killed_goes_on_at_exactly_the_next_record(stage: Stage)
     assert not waits_for_adoption(stage)
 
 
+def test_an_offset_from_before_an_adoption_is_not_translated(stage: Stage) -> None:
+    produce(stage.source, stage.topic, numbered(100))
+    stage.copy(stage.originals()[:60])
+    stage.sync(0, 0)
+    stage.sync(40, 40)
+    stage.store(59)
+    stage.run("adopt", "--yes")
+    stage.carry()
+    asked = ("ledger", "--topic", stage.topic, "--partition", "0", "--translate")
+
+    before, since = stage.run(*asked, "39", code=1), stage.run(*asked, "40")
+    back = stage.run(*asked, "39", "--back", code=1)
+
+    assert (before["to"]["offset"], before["exact"], before["clamped"]) == (None, False, None)
+    assert "source offset 39 is from before the lane was adopted" in before["unsafe"]
+    assert "target offset 39 is from before the lane was adopted" in back["unsafe"]
+    assert (since["to"]["offset"], since["exact"], since["unsafe"]) == (40, True, None)
+
+
 def test_a_second_adoption_says_so_and_changes_nothing(stage: Stage) -> None:
     produce(stage.source, stage.topic, numbered(50))
     stage.copy(stage.originals()[:20])
@@ -283,8 +304,8 @@ def test_every_position_since_the_start_of_the_comparison_translates_exactly(
     locations = _places(stage)
     copies = stage.copies()
     for offset in (0, 10, 29, 30, 35, 40, 59, 60, 99):
-        answer = to_target(locations[0].record.runs, locations[0].end, offset)
-        after = [r for r in copies if r.offset >= answer.offset]
+        answer = offset_of(locations[0].offset_map.to_target(offset))
+        after = [r for r in copies if r.offset >= answer]
         # Who has not come to the records copied twice cannot but meet them twice.
         again = originals[offset:40] + originals[30:] if offset < 30 else originals[offset:]
         assert contents(after) == contents(again), offset
@@ -404,8 +425,8 @@ def test_a_lane_handed_back_is_where_mirrormaker_2_looks_and_can_be_adopted_agai
     assert contents(stage.copies()) == wanted
     place = _places(stage)[0]
     for offset in (0, 30, 99, 105, 115, 139, 150):
-        answer = to_target(place.record.runs, place.end, offset)
-        after = [r for r in stage.copies() if r.offset >= answer.offset]
+        answer = offset_of(place.offset_map.to_target(offset))
+        after = [r for r in stage.copies() if r.offset >= answer]
         assert {r.content for r in originals[offset:]} <= {r.content for r in after}, offset
 
 

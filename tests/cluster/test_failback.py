@@ -23,7 +23,7 @@ from heliograph.ledger.fence import fence_of
 from heliograph.ledger.lease import Leases
 from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.service import LedgerService
-from heliograph.ledger.translate import to_source, to_target
+from heliograph.ledger.translate import Exact
 from heliograph.model import TopicName
 from heliograph.procedure.steps import StepEvent
 from heliograph_tools.localkafka.cluster import LocalCluster
@@ -38,6 +38,7 @@ from tests.kit.failback import (
     with_offsets,
 )
 from tests.kit.groups import commit, committed
+from tests.kit.maps import exact_offset
 from tests.kit.mirror import lasting_topic
 from tests.kit.records import (
     NewRec,
@@ -85,7 +86,7 @@ def test_a_topic_that_has_not_parted_goes_on_with_the_same_offsets_and_its_group
         assert location.position == 250
         assert location.record.runs.identical(location.position)
         for offset in (0, 7, 199, 200, 230, 250):
-            assert to_target(location.record.runs, location.end, offset).offset == offset
+            assert location.offset_map.to_target(offset) == Exact(offset=offset)
     assert stage.fail_back().was_over
 
 
@@ -500,13 +501,10 @@ def _assert_translates(stage: Stage, name: str, old: list[Rec], present: list[Re
     location = stage.locations(stage.back)[name, 0]
     there = {record.offset: record.content for record in old}
     for record in present:
-        found = to_target(location.record.runs, location.end, record.offset)
-        assert found.clamped is None
-        assert there[found.offset] == record.content
-        assert to_source(location.record.runs, location.end, found.offset).offset == record.offset
-    assert to_target(location.record.runs, location.end, present[-1].offset + 1).offset == (
-        old[-1].offset + 1
-    )
+        found = exact_offset(location.offset_map.to_target(record.offset))
+        assert there[found] == record.content
+        assert location.offset_map.to_source(found) == Exact(offset=record.offset)
+    assert location.offset_map.to_target(present[-1].offset + 1) == Exact(offset=old[-1].offset + 1)
 
 
 def _is_fenced(stage: Stage, *, forward: bool) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from heliograph.broker.groups import GroupAdmin
 from heliograph.config.schema import ClusterConfig
 from heliograph.failback.groups import GroupsBack, move_groups_back
-from heliograph.ledger.translate import Translated
+from heliograph.ledger.translate import Exact, Translated
 from heliograph.model import ClusterAlias, TopicPartition
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
@@ -30,7 +30,7 @@ def moved_back(pair: Pair, group: str) -> GroupsBack:
     """From A, the present primary, to B, the old one; both have the same offsets."""
 
     def same(at: TopicPartition, offset: int) -> tuple[TopicPartition, Translated]:
-        return at, Translated(offset=offset)
+        return at, Exact(offset=offset)
 
     return move_groups_back(admin_for(pair["A"]), admin_for(pair["B"]), {group}.__contains__, same)
 

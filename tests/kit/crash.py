@@ -15,7 +15,7 @@ import psutil
 from confluent_kafka import TopicPartition
 
 from heliograph.ledger.service import LedgerService
-from heliograph.ledger.translate import LaneEnd, to_target
+from heliograph.ledger.translate import Exact, LaneEnd, OffsetMap
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import FlowId, TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
@@ -242,15 +242,15 @@ def _wrong_map(
             end.target_next_offset,
         ):
             return f"the head is at {lane.head}, the log ends at {end}"
-    next_source = source[0].offset
+    offsets, next_source = OffsetMap(lane, end), source[0].offset
     for position, (left, right) in enumerate(zip(source, target, strict=True)):
         said = lane.runs.source_offset_at(position), lane.runs.target_offset_at(position)
         if said != (left.offset, right.offset):
             return f"position {position} is {(left.offset, right.offset)}, the map says {said}"
         # A consumer that stands in the gap before a record reads that record next.
         for offset in (next_source, left.offset):
-            translated = to_target(lane.runs, end, offset)
-            if translated.offset != right.offset or translated.clamped:
+            translated = offsets.to_target(offset)
+            if translated != Exact(offset=right.offset):
                 return f"source offset {offset} is target {right.offset}, got {translated}"
         next_source = left.offset + 1
     return None

@@ -14,11 +14,12 @@ from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.config.sections import CheckpointsConfig, GroupsConfig
 from heliograph.ledger.flow_map import Asked, LaneAt, Lanes
 from heliograph.ledger.runs import Run, Runs
-from heliograph.ledger.translate import LaneEnd, Translated, to_target
+from heliograph.ledger.translate import LaneEnd, Translated, translated
 from heliograph.model import FlowId, TopicName, TopicPartition
 from heliograph.wire.mirror_records import decode_checkpoint
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.groups import commit, committed
+from tests.kit.maps import map_of
 from tests.kit.topics import wait_until
 
 SHIFT = 5
@@ -50,16 +51,18 @@ class StandInMap:
     def translate(self, asked: Iterable[Asked]) -> tuple[Lanes, Mapping[Asked, Translated]]:
         runs = Runs([Run(position=0, source_offset=0, target_offset=SHIFT)])
         return self.lanes(), {
-            (source, offset): to_target(runs, self._end(self.mirrored[source]), offset)
+            (source, offset): found
             for source, offset in asked
             if source in self.mirrored
+            and (found := self._answer(runs, self.mirrored[source], offset)) is not None
         }
 
     @staticmethod
-    def _end(records: int) -> LaneEnd:
-        return LaneEnd(
+    def _answer(runs: Runs, records: int, offset: int) -> Translated | None:
+        end = LaneEnd(
             position=records, source_next_offset=records, target_next_offset=records + SHIFT
         )
+        return translated(map_of(runs, end).to_target(offset))
 
 
 @dataclass(slots=True)

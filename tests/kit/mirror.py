@@ -18,10 +18,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from heliograph.config.load import load_config
 from heliograph.ledger.service import LedgerService
-from heliograph.ledger.translate import LaneEnd, to_source, to_target
+from heliograph.ledger.translate import Exact, LaneEnd, OffsetMap
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
+from tests.kit.maps import offset_of
 from tests.kit.records import Rec, assert_same_records, end_offsets, read_all
 from tests.kit.topics import admin_of, create_topic, wait_until
 
@@ -297,6 +298,7 @@ def assert_exact_lane(
         source_next_offset=last + 1,
         target_next_offset=last_target + 1,
     )
+    offsets = OffsetMap(lane, end)
     asked = 0
     for record in source:
         position = runs.position_of_source(record.offset)
@@ -304,13 +306,14 @@ def assert_exact_lane(
         assert runs.source_offset_at(position) == record.offset, f"no run holds {record.offset}"
         assert found in there, f"source {record.offset} maps to {found}, where nothing is"
         assert there[found].content == record.content, f"source {record.offset} is not at {found}"
-        assert to_source(runs, end, found).offset == record.offset
+        assert offsets.to_source(found) == Exact(offset=record.offset)
         # A consumer that stands in a gap goes on with the record behind it.
         since = max(asked, record.offset - _GAP_CHECKED) if gaps else record.offset
         for offset in range(since, record.offset + 1):
-            assert to_target(runs, end, offset).offset == found, f"source offset {offset}"
+            answer = offsets.to_target(offset)
+            assert offset_of(answer) == found, f"source offset {offset}"
         asked = record.offset + 1
-    assert to_target(runs, end, last + 1).offset == last_target + 1
+    assert offsets.to_target(last + 1) == Exact(offset=last_target + 1)
 
 
 def delete_records_before(cluster: LocalCluster, topic: str, offsets: Mapping[int, int]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from heliograph.ledger.runs import Runs
-from heliograph.ledger.translate import LaneEnd, to_target
+from heliograph.ledger.translate import LaneEnd
 from heliograph.takeover.alignment import Alignment, OffsetSyncAnchor, Stretch, align
+from tests.kit.maps import map_of, offset_of
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -115,6 +116,7 @@ def test_a_consumer_sent_there_meets_every_record_it_has_not_read(
     story: Story, data: st.DataObject
 ) -> None:
     found = read(story)
+    assume(found.runs)
     taken = found.next_source_offset or 0
     next_offset = data.draw(st.integers(0, taken))
     end = LaneEnd(
@@ -123,9 +125,9 @@ def test_a_consumer_sent_there_meets_every_record_it_has_not_read(
         target_next_offset=len(story.target),
     )
 
-    answer = to_target(Runs(found.runs), end, next_offset)
+    answer = map_of(Runs(found.runs), end).to_target(next_offset)
 
-    met = set(story.target[answer.offset :])
+    met = set(story.target[offset_of(answer) :])
     assert set(range(next_offset, story.copied)) <= met
 
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from heliograph.ledger.entries import new_author
 from heliograph.ledger.reverse import LaneStart, lane_entries, reversed_runs
 from heliograph.ledger.runs import Run, Runs
-from heliograph.ledger.translate import LaneEnd, to_source, to_target
+from heliograph.ledger.translate import Exact, LaneEnd, OffsetMap
 from heliograph.ledger.view import LaneRecord, LedgerView
 from heliograph.model import TopicName
+from tests.kit.maps import exact_offset, offset_of
 from tests.property.test_ledger import UNHURRIED, ALane, lanes
 
 TOPIC = TopicName("orders")
@@ -51,12 +52,12 @@ def test_every_mirrored_record_is_found_from_the_other_side_and_back(
     lane: ALane, unmirrored: int
 ) -> None:
     record, end = way_back(lane, unmirrored)
+    offsets = OffsetMap(record, end)
 
     for mirrored in lane.records:
-        found = to_target(record.runs, end, mirrored.target_offset)
-        assert (found.offset, found.clamped) == (mirrored.source_offset, None)
-        assert to_source(record.runs, end, found.offset).offset == mirrored.target_offset
-    assert to_target(record.runs, end, end.source_next_offset).offset == end.target_next_offset
+        assert offsets.to_target(mirrored.target_offset) == Exact(offset=mirrored.source_offset)
+        assert offsets.to_source(mirrored.source_offset) == Exact(offset=mirrored.target_offset)
+    assert offsets.to_target(end.source_next_offset) == Exact(offset=end.target_next_offset)
 
 
 @given(lanes(), st.integers(0, 200), st.integers(0, 20))
@@ -65,14 +66,13 @@ def test_a_consumer_that_goes_over_and_comes_back_has_the_same_records_before_it
     lane: ALane, source_offset: int, unmirrored: int
 ) -> None:
     record, end = way_back(lane, unmirrored)
-    over = to_target(lane.runs, lane.end, source_offset)
+    over = offset_of(lane.map.to_target(source_offset))
 
-    back = to_target(record.runs, end, over.offset)
+    back = exact_offset(OffsetMap(record, end).to_target(over))
 
     left = [each for each in lane.records if each.source_offset >= source_offset]
-    after = [each for each in lane.records if each.source_offset >= back.offset]
+    after = [each for each in lane.records if each.source_offset >= back]
     assert left == after
-    assert back.clamped is None
 
 
 @given(lanes())

@@ -27,8 +27,9 @@ from heliograph.ledger.entries import (
 from heliograph.ledger.entry_codec import decode, encode
 from heliograph.ledger.positions import SEQUENCES, position_from_sequence, sequence_of
 from heliograph.ledger.runs import OFFSET_MAX, Run, Runs
-from heliograph.ledger.translate import LaneEnd, to_source, to_target
+from heliograph.ledger.translate import Clamped, Exact, LaneEnd, OffsetMap, Unsafe
 from heliograph.model import ClusterAlias, FlowId, OffsetRange, StallReason, TopicId, TopicName
+from tests.kit.maps import map_of, offset_of
 
 UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """The machine may be busy with brokers; slow is not wrong."""
@@ -54,6 +55,10 @@ class ALane:
     records: tuple[Mirrored, ...]
     runs: Runs
     end: LaneEnd
+
+    @property
+    def map(self) -> OffsetMap:
+        return map_of(self.runs, self.end)
 
 
 @st.composite
@@ -113,11 +118,12 @@ def test_a_consumer_moved_to_the_target_reads_exactly_the_mirrored_records_it_ha
 ) -> None:
     unread = {record for record in lane.records if record.source_offset >= source_next_offset}
 
-    moved = to_target(lane.runs, lane.end, source_next_offset)
+    moved = lane.map.to_target(source_next_offset)
 
+    assert not isinstance(moved, Unsafe)
     assert {record for record in lane.records if record.target_offset >= moved.offset} == unread
     assert moved.offset <= lane.end.target_next_offset
-    assert (moved.clamped == "after") == (source_next_offset > lane.end.source_next_offset)
+    assert (moved.side == "after") == (source_next_offset > lane.end.source_next_offset)
 
 
 @UNHURRIED
@@ -127,11 +133,12 @@ def test_a_consumer_moved_to_the_source_reads_exactly_the_mirrored_records_it_ha
 ) -> None:
     unread = {record for record in lane.records if record.target_offset >= target_next_offset}
 
-    moved = to_source(lane.runs, lane.end, target_next_offset)
+    moved = lane.map.to_source(target_next_offset)
 
+    assert not isinstance(moved, Unsafe)
     assert {record for record in lane.records if record.source_offset >= moved.offset} == unread
     assert moved.offset <= lane.end.source_next_offset
-    assert (moved.clamped == "after") == (target_next_offset > lane.end.target_next_offset)
+    assert (moved.side == "after") == (target_next_offset > lane.end.target_next_offset)
 
 
 @UNHURRIED
@@ -143,21 +150,54 @@ def test_a_consumer_before_a_record_that_moves_there_and_back_is_where_it_was(
     locations.append((lane.end.source_next_offset, lane.end.target_next_offset))
     source_offset, target_offset = locations[index % len(locations)]
 
-    there = to_target(lane.runs, lane.end, source_offset)
-    back = to_source(lane.runs, lane.end, there.offset)
+    there = lane.map.to_target(source_offset)
+    back = lane.map.to_source(target_offset)
 
-    assert (there.offset, there.clamped) == (target_offset, None)
-    assert (back.offset, back.clamped) == (source_offset, None)
+    assert there == Exact(offset=target_offset)
+    assert back == Exact(offset=source_offset)
 
 
 @UNHURRIED
 @given(lane=lanes(), source_next_offset=st.integers(0, 250))
 def test_moving_a_second_time_changes_nothing(lane: ALane, source_next_offset: int) -> None:
-    there = to_target(lane.runs, lane.end, source_next_offset).offset
+    there = offset_of(lane.map.to_target(source_next_offset))
 
-    back = to_source(lane.runs, lane.end, there).offset
+    back = offset_of(lane.map.to_source(there))
 
-    assert to_target(lane.runs, lane.end, back).offset == there
+    assert offset_of(lane.map.to_target(back)) == there
+
+
+@UNHURRIED
+@given(lane=lanes(), asked=st.integers(0, 250))
+def test_an_adopted_lane_answers_as_any_other_but_for_what_came_before_it(
+    lane: ALane, asked: int
+) -> None:
+    adopted = map_of(lane.runs, lane.end, [_adopted_start(lane)])
+
+    for plain, found in (
+        (lane.map.to_target(asked), adopted.to_target(asked)),
+        (lane.map.to_source(asked), adopted.to_source(asked)),
+    ):
+        is_before = isinstance(plain, Clamped) and plain.side == "before"
+        assert isinstance(found, Unsafe) == is_before
+        assert is_before or found == plain
+
+
+def _adopted_start(lane: ALane) -> StartEntry:
+    first = lane.runs.first
+    assert first is not None
+    return StartEntry(
+        topic=TopicName("orders"),
+        partition=0,
+        position=first.position,
+        author="a",
+        source_offset=first.source_offset,
+        target_offset=first.target_offset,
+        source_topic_id=None,
+        target_topic_id=None,
+        at_ms=1,
+        adopted=True,
+    )
 
 
 @UNHURRIED

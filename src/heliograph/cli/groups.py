@@ -148,7 +148,7 @@ def _row_document(row: GroupRow) -> dict[str, Any]:
         "target_topic": row.target.topic,
         "source_offset": row.source_offset,
         "target_offset": None if row.translated is None else row.translated.offset,
-        "clamped": None if row.translated is None else row.translated.clamped,
+        "clamped": None if row.translated is None else row.translated.side,
         "committed_offset": row.committed_offset,
         "target_end_offset": row.target_end_offset,
         "lag_records": row.lag_records,
@@ -162,7 +162,7 @@ def _exact(row: GroupRow) -> str:
     """With a word where the nearest offset that skips nothing stands in for an exact one."""
     if row.translated is None:
         return _NOTHING
-    return f"{_CLAMPED[row.translated.clamped]}{row.translated.offset:,}"
+    return f"{_CLAMPED[row.translated.side]}{row.translated.offset:,}"
 
 
 def _state(state: GroupState | None) -> str:

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, assert_never
 
 import typer
 from rich.text import Text
 
-from heliograph.cli.output import print_json, results
+from heliograph.cli.output import EXIT_FAILED, print_json, results
 from heliograph.cli.tables import ago, new_table
 from heliograph.config.load import load_config
 from heliograph.config.schema import FlowConfig, MirrorConfig
@@ -19,7 +19,7 @@ from heliograph.errors import MirrorError
 from heliograph.inspect.status import StatusReader
 from heliograph.ledger.entries import FlowEntry, LeaseEntry
 from heliograph.ledger.locations import LaneLocation, all_topics
-from heliograph.ledger.translate import Translated, to_source, to_target
+from heliograph.ledger.translate import Clamped, Exact, Translation, Unsafe
 from heliograph.model import FlowId
 
 LEDGER_HELP: Final = """Show the ledger: what the target remembers of each flow.
@@ -142,8 +142,8 @@ def _tell(
     location = next((p for p in found.locations if p.lane.source.partition == partition), None)
     if location is None:
         raise MirrorError(f"{found.flow}: the ledger knows no lane {topic}-{partition}")
-    turn = to_source if back else to_target
-    answer = turn(location.record.runs, location.end, offset)
+    offsets = location.offset_map
+    answer = offsets.to_source(offset) if back else offsets.to_target(offset)
     asked_at, given_at = (
         (location.target, location.lane.source) if back else (location.lane.source, location.target)
     )
@@ -152,23 +152,38 @@ def _tell(
             {
                 "flow": str(found.flow),
                 "from": {"topic": asked_at.topic, "partition": partition, "offset": offset},
-                "to": {"topic": given_at.topic, "partition": partition, "offset": answer.offset},
-                "exact": answer.clamped is None,
-                "clamped": answer.clamped,
+                "to": {"topic": given_at.topic, "partition": partition, "offset": _offset(answer)},
+                "exact": isinstance(answer, Exact),
+                "clamped": answer.side if isinstance(answer, Clamped) else None,
+                "unsafe": answer.reason if isinstance(answer, Unsafe) else None,
             }
         )
-        return
-    results().print(
-        f"{asked_at} offset {offset:,} is {given_at} offset {answer.offset:,}: {_meaning(answer)}"
-    )
+    else:
+        results().print(f"{asked_at} offset {offset:,} {meaning(answer, str(given_at))}")
+    if isinstance(answer, Unsafe):
+        raise typer.Exit(EXIT_FAILED)
 
 
-def _meaning(answer: Translated) -> str:
-    if answer.clamped is None:
-        return "exact"
-    if answer.clamped == "before":
-        return "the first there; what comes before it is not on that side"
-    return "the end there; the asked offset is not mirrored yet, so a part would be read again"
+def _offset(answer: Translation) -> int | None:
+    return None if isinstance(answer, Unsafe) else answer.offset
+
+
+def meaning(answer: Translation, there: str) -> str:
+    """The rest of a sentence that begins with the offset that was asked for."""
+    match answer:
+        case Exact(offset=offset):
+            return f"is {there} offset {offset:,}: exact"
+        case Clamped(offset=offset, side="before"):
+            return f"is {there} offset {offset:,}: before the first mirrored record, clamped to it"
+        case Clamped(offset=offset):
+            return (
+                f"is {there} offset {offset:,}: past the last mirrored record, clamped to the end "
+                "of what is mirrored; a consumer reads the rest again"
+            )
+        case Unsafe(reason=reason):
+            return f"has no safe offset of {there}: {reason}"
+        case _:
+            assert_never(answer)
 
 
 def _print(found: FlowLedger, *, runs: bool, memos: bool) -> None:

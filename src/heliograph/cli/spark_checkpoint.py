@@ -12,13 +12,13 @@ from rich.text import Text
 from heliograph.cli.output import print_json, results
 from heliograph.cli.tables import counted, new_table
 from heliograph.config.schema import MirrorConfig
-from heliograph.ledger.translate import Clamped
+from heliograph.ledger.translate import Side
 from heliograph.model import FlowId
 from heliograph.spark_checkpoint.move import CheckpointTranslation, translate_checkpoint
 from heliograph.spark_checkpoint.translate import PartitionMove
 
 _NOTHING: Final = "-"
-_CLAMPED: Final[dict[Clamped | None, str]] = {
+_CLAMPED: Final[dict[Side | None, str]] = {
     None: "",
     "before": "first mirrored ",
     "after": "mirrored so far ",

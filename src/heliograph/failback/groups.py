@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from heliograph.broker.groups import GroupAdmin, GroupOffset, told_apart
 from heliograph.groups.commit import GroupCommit, active_groups, commit_groups
-from heliograph.ledger.translate import Translated
+from heliograph.ledger.translate import Exact, Translated
 from heliograph.model import TopicName, TopicPartition
 
 Translate = Callable[[TopicPartition, int], tuple[TopicPartition, Translated] | None]
@@ -70,8 +70,8 @@ def move_groups_back(
             if found is None:
                 continue
             to, translated = found
-            exact += translated.clamped is None
-            nearest += translated.clamped is not None
+            exact += isinstance(translated, Exact)
+            nearest += not isinstance(translated, Exact)
             place = GroupOffset(offset=translated.offset, metadata=there.metadata)
             wanted.setdefault(group, {})[to] = place
     before, unread = told_apart(old.offsets_each(wanted))

@@ -32,8 +32,9 @@ from heliograph.ledger.access import OpenLedger
 from heliograph.ledger.entries import Entry, FlowEntry, FlowKey, Tombstone, new_author
 from heliograph.ledger.heads import settled_head
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
-from heliograph.ledger.reverse import LaneStart, has_unknown_before, lane_entries, reversed_runs
+from heliograph.ledger.reverse import LaneStart, lane_entries, reversed_runs
 from heliograph.ledger.runs import Run
+from heliograph.ledger.translate import has_unknown_before
 from heliograph.model import OffsetRange, TopicPartition
 from heliograph.wire.batch import Stamp
 

@@ -43,7 +43,7 @@ from heliograph.failover.quiesce import wait_no_leader
 from heliograph.failover.steps import counted
 from heliograph.ledger.fence import Fence, fence_entry, fence_of, unfence_entry
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
-from heliograph.ledger.translate import Translated, to_source, to_target
+from heliograph.ledger.translate import Clamped, Translated, Translation, Unsafe
 from heliograph.model import OffsetRange, TopicName, TopicPartition
 from heliograph.procedure.hooks import hook_event, hooks_told, run_hooks
 from heliograph.procedure.steps import Journal, Outcome, Procedure
@@ -306,42 +306,41 @@ async def _starts(old: Cluster, locations: Iterable[LaneLocation]) -> Starts:
 
 def _to_old(locations: Iterable[LaneLocation], starts: Starts) -> Translate:
     """By the ledger of the way back, whose source is the present primary."""
-    by_partition = {location.lane.source: location for location in locations}
+    maps = {location.lane.source: (location.target, location.offset_map) for location in locations}
 
     def translate(at: TopicPartition, offset: int) -> tuple[TopicPartition, Translated] | None:
-        location = by_partition.get(at)
-        if location is None or location.record.runs.overlap_at is not None:
+        if at not in maps:
             return None
-        return _safe(
-            location, location.target, starts, to_target(location.record.runs, location.end, offset)
-        )
+        old, offsets = maps[at]
+        return _within(old, starts, offsets.to_target(offset))
 
     return translate
 
 
 def _to_original(locations: Iterable[LaneLocation], starts: Starts) -> Translate:
     """By the flow's own ledger: from the mirrored topic to the one it mirrors."""
-    by_partition = {location.target: location for location in locations}
+    maps = {location.target: (location.lane.source, location.offset_map) for location in locations}
 
     def translate(at: TopicPartition, offset: int) -> tuple[TopicPartition, Translated] | None:
-        location = by_partition.get(at)
-        if location is None or location.record.runs.overlap_at is not None:
+        if at not in maps:
             return None
-        found = to_source(location.record.runs, location.end, offset)
-        return _safe(location, location.lane.source, starts, found)
+        original, offsets = maps[at]
+        return _within(original, starts, offsets.to_source(offset))
 
     return translate
 
 
-def _safe(
-    location: LaneLocation, old: TopicPartition, starts: Starts, found: Translated
+def _within(
+    old: TopicPartition, starts: Starts, found: Translation
 ) -> tuple[TopicPartition, Translated] | None:
-    """None where the nearest place known would skip records that are there."""
-    if old not in starts or (found.clamped == "before" and location.record.starts[0].adopted):
+    """None where no offset is safe; never one before the log's start.
+
+    Such an offset would send a consumer wherever its auto.offset.reset says.
+    """
+    if old not in starts or isinstance(found, Unsafe):
         return None
     if found.offset < starts[old]:
-        # An offset before the log's start would send a consumer wherever auto.offset.reset says.
-        return old, Translated(offset=starts[old], clamped="before")
+        return old, Clamped(offset=starts[old], side="before")
     return old, found
 
 

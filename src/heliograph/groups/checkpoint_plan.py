@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from heliograph.broker.group_view import GroupOffset
-from heliograph.ledger.translate import Clamped, Translated
+from heliograph.ledger.translate import Side, Translated
 from heliograph.model import TopicName, TopicPartition
 from heliograph.wire.mirror_records import Checkpoint
 
@@ -40,7 +40,7 @@ class GroupOffsetPair:
     target: TopicPartition
     source_offset: int
     target_offset: int
-    clamped: Clamped | None = None
+    clamped: Side | None = None
     metadata: str = ""
 
     @property
@@ -75,7 +75,7 @@ def group_places(
             target=lanes[source].target,
             source_offset=at.offset,
             target_offset=found.offset,
-            clamped=found.clamped,
+            clamped=found.side,
             metadata=at.metadata,
         )
         for group, source, at in wanted

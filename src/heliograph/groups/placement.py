@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol, assert_never
 from heliograph.broker.group_view import GroupOffset
 from heliograph.groups.checkpoint_plan import CheckpointKey
 from heliograph.ledger.entries import StartEntry
-from heliograph.ledger.translate import Clamped, LaneEnd, to_target
+from heliograph.ledger.translate import LaneEnd, OffsetMap, Side, Unsafe
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import TopicPartition
 from heliograph.wire.mirror_records import Checkpoint
@@ -49,7 +49,7 @@ class CommittedOffset:
     as_of_ms: int | None
     """When that was true; None where nobody noted it."""
     origin: Origin
-    """`target`: only the target's own commit is known, and this is that place on the source."""
+    """`target`: only the target's own commit is known, and this is its offset there."""
     metadata: str = ""
 
 
@@ -98,7 +98,7 @@ class GroupMove:
     """What would be committed."""
     exact_offset: int | None
     """By the map; None where the map has no answer."""
-    clamped: Clamped | None
+    clamped: Side | None
     """How the exact offset is the nearest one only; see `ledger.translate`."""
     lag_records: int
     """Offsets of the target from here to its end."""
@@ -179,7 +179,7 @@ def _partitions(known: FlowState, group: str, strategy: Strategy) -> list[TopicP
 class _Exact:
     offset: int
     position: int
-    clamped: Clamped | None = None
+    clamped: Side | None = None
     note: str = ""
 
 
@@ -293,8 +293,9 @@ class _GroupPartition:
     def _exact(self, lane: PlacedLane) -> _Exact | str:
         """By the map; a sentence where it has no answer, or none that is safe."""
         at, runs, end = self._at, lane.record.runs, lane.end
-        if runs.overlap_at is not None:
-            return "the ledger contradicts itself until the lane is resynced"
+        offsets = OffsetMap(lane.record, end)
+        if offsets.unsafe is not None:
+            return offsets.unsafe.reason
         if at is None:
             return "the group has committed nothing there"
         if at.origin == "target":
@@ -309,14 +310,14 @@ class _GroupPartition:
                 position=min(runs.position_of_target(told.downstream_offset), end.position),
                 note="the source topic was created again after this checkpoint",
             )
-        found = to_target(runs, end, at.offset)
-        if found.clamped == "before" and lane.record.starts[0].adopted:
-            return f"source offset {at.offset} is from before the lane was adopted"
+        found = offsets.to_target(at.offset)
+        if isinstance(found, Unsafe):
+            return found.reason
         return _Exact(
             offset=found.offset,
             position=_position(lane, at.offset),
-            clamped=found.clamped,
-            note=_clamp_note(lane, at.offset, found.clamped),
+            clamped=found.side,
+            note=_clamp_note(lane, at.offset, found.side),
         )
 
 
@@ -371,7 +372,7 @@ def _is_older(at: CommittedOffset, restart: StartEntry | None) -> bool:
     return at.as_of_ms < restart.at_ms
 
 
-def _clamp_note(lane: PlacedLane, source_offset: int, clamped: Clamped | None) -> str:
+def _clamp_note(lane: PlacedLane, source_offset: int, clamped: Side | None) -> str:
     match clamped:
         case None:
             return ""

@@ -25,7 +25,6 @@ from heliograph.groups.placement import CommittedOffset
 from heliograph.ledger.access import OpenLedger, open_ledger, require_ledger
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
-from heliograph.ledger.translate import to_source
 from heliograph.ledger.view import LedgerView
 from heliograph.model import FlowId, TopicPartition
 from heliograph.topics.filters import group_filter, topic_filter
@@ -244,11 +243,10 @@ def _told_position(checkpoint: Checkpoint, at_ms: int) -> CommittedOffset:
 
 
 def _standing(location: LaneLocation, there: GroupOffset) -> CommittedOffset | None:
-    if location.record.runs.overlap_at is not None:
+    if location.offset_map.unsafe is not None:
         return None
-    back = to_source(location.record.runs, location.end, there.offset)
     return CommittedOffset(
-        offset=back.offset, as_of_ms=None, origin="target", metadata=there.metadata
+        offset=there.offset, as_of_ms=None, origin="target", metadata=there.metadata
     )
 
 

@@ -20,8 +20,7 @@ from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError
 from heliograph.inspect.status import ANSWER_S_MAX, StatusReader
-from heliograph.ledger.flow_map import translate_all
-from heliograph.ledger.translate import Translated
+from heliograph.ledger.translate import Translated, translated
 from heliograph.model import FlowId, TopicName, TopicPartition
 from heliograph.topics.filters import group_filter, topic_filter
 from heliograph.topics.naming import naming_policy
@@ -169,14 +168,13 @@ async def _translated(
 ) -> Mapping[tuple[TopicPartition, int], Translated]:
     locations = await reader.locations(flow)
     # Before its first record a lane has nothing on the target that an offset could mean.
-    ends = {place.lane.source: place.end for place in locations if place.position > 0}
-    asked = {
-        (source, at.offset)
+    maps = {place.lane.source: place.offset_map for place in locations if place.position > 0}
+    return {
+        (source, at.offset): found
         for each in offsets.values()
         for source, at in each.items()
-        if source in ends
+        if source in maps and (found := translated(maps[source].to_target(at.offset))) is not None
     }
-    return translate_all(reader.ledger(flow.id).view, ends, asked)
 
 
 def _target_side(

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from heliograph.config.schema import FlowConfig
 from heliograph.ledger.service import LedgerService
-from heliograph.ledger.translate import LaneEnd, Translated, to_target
-from heliograph.ledger.view import LaneRecord, LedgerView
+from heliograph.ledger.translate import LaneEnd, OffsetMap, Translated, translated
+from heliograph.ledger.view import LedgerView
 from heliograph.model import LaneId, LaneProgress, Starting, TopicPartition
 from heliograph.topics.naming import NamingPolicy, naming_policy
 
@@ -75,7 +75,7 @@ class RunningMap:
         wanted = [one for one in asked if one[0] in ends]
         return self._ledgers.ask(
             self._flow,
-            lambda view: (_lanes(view, ends, self._policy), translate_all(view, ends, wanted)),
+            lambda view: (_lanes(view, ends, self._policy), _translated(view, ends, wanted)),
         )
 
     def _ends(self) -> dict[TopicPartition, LaneEnd]:
@@ -90,21 +90,17 @@ class RunningMap:
         }
 
 
-def translate_all(
+def _translated(
     view: LedgerView, ends: Mapping[TopicPartition, LaneEnd], asked: Iterable[Asked]
 ) -> dict[Asked, Translated]:
     """Every question that has a safe answer, with it."""
+    maps = {source: _offset_map(view, source, end) for source, end in ends.items()}
     answers: dict[Asked, Translated] = {}
     for source, next_offset in asked:
-        record = _explained(view, source, ends[source])
-        if record is None:
-            continue
-        found = to_target(record.runs, ends[source], next_offset)
-        if found.clamped == "before" and record.starts[0].adopted:
-            # What came before was mirrored by somebody else, at offsets the ledger does not know:
-            # the nearest one it knows would skip records that are there.
-            continue
-        answers[source, next_offset] = found
+        offsets = maps[source]
+        found = None if offsets is None else translated(offsets.to_target(next_offset))
+        if found is not None:
+            answers[source, next_offset] = found
     return answers
 
 
@@ -113,8 +109,8 @@ def _lanes(
 ) -> dict[TopicPartition, LaneAt]:
     found: dict[TopicPartition, LaneAt] = {}
     for source, end in ends.items():
-        record = _explained(view, source, end)
-        if record is None:
+        record = view.lane(source.topic, source.partition)
+        if record is None or not record.starts or OffsetMap(record, end).unsafe is not None:
             continue
         has_records = end.position > record.runs.source_restart_position
         last = end.position - 1
@@ -130,10 +126,6 @@ def _lanes(
     return found
 
 
-def _explained(view: LedgerView, source: TopicPartition, end: LaneEnd) -> LaneRecord | None:
-    """The lane's record where the ledger explains all of it; None where nothing is to be said."""
+def _offset_map(view: LedgerView, source: TopicPartition, end: LaneEnd) -> OffsetMap | None:
     record = view.lane(source.topic, source.partition)
-    if record is None or not record.starts or not record.runs.explains(end.position):
-        return None
-    # Target offsets that go back are put right by the lane's next resync; until then none is safe.
-    return None if record.runs.overlap_at is not None else record
+    return OffsetMap(record, end) if record is not None and record.starts else None

@@ -15,7 +15,7 @@ from heliograph.config.schema import FlowConfig
 from heliograph.errors import BrokerError
 from heliograph.ledger.positions import position_from_sequence
 from heliograph.ledger.store import LedgerStore
-from heliograph.ledger.translate import LaneEnd
+from heliograph.ledger.translate import LaneEnd, OffsetMap
 from heliograph.ledger.view import LaneRecord, LedgerView
 from heliograph.model import LaneId, TopicName, TopicPartition
 from heliograph.topics.naming import naming_policy
@@ -43,6 +43,10 @@ class LaneLocation:
             source_next_offset=self.source_next_offset,
             target_next_offset=self.target_next_offset,
         )
+
+    @property
+    def offset_map(self) -> OffsetMap:
+        return OffsetMap(self.record, self.end)
 
 
 async def locate_lanes(

@@ -7,7 +7,6 @@ of the two clusters part, so that all before it translates exactly, in both dire
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heliograph.errors import InvariantError
@@ -45,20 +44,6 @@ def reversed_runs(runs: Runs, end_position: int) -> tuple[Run, ...]:
         return ()
     first = runs.source_restart_position
     return tuple(_exchanged(run) for run in runs.since(first) if run.position < end_position)
-
-
-def has_unknown_before(starts: Sequence[StartEntry], first_position: int) -> bool:
-    """Whether the source has records before the first run that went to unknown target offsets.
-
-    So it is where the lane was adopted, and where it was sent back: what was copied before that
-    is at other offsets of the target than what the map says. After a topic that was created again
-    there is nothing before.
-    """
-    before = [start for start in starts if start.position < first_position]
-    if not before:
-        return bool(starts) and starts[0].adopted
-    here = next((start for start in starts if start.position == first_position), None)
-    return here is None or here.source_topic_id == before[-1].source_topic_id
 
 
 def lane_entries(lane: LaneStart, *, author: str, at_ms: int, detail: str) -> list[Entry]:

@@ -1,18 +1,22 @@
-"""A consumer's place on one side, found on the other. Pure; runs anywhere.
+"""What an offset of one side of a lane becomes on the other. No I/O; runs anywhere.
 
 Exact means: the mirrored records after the answer are those after the question, no more and no
-fewer. Where there is no exact answer, the nearest one that skips nothing is given and marked.
+fewer. Where there is no exact answer, the nearest one that skips nothing is given and marked. Where
+even that cannot be told there is a reason instead of an offset, and no group may be moved.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from heliograph.errors import InvariantError
-from heliograph.ledger.runs import Runs
+from heliograph.ledger.entries import StartEntry
+from heliograph.ledger.view import LaneRecord
 
-Clamped = Literal["before", "after"]
+Side = Literal["before", "after"]
+"""`before`: the consumer had yet to read records that are not on the other side. `after`: it had
+read further than what is mirrored, and will read that part again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,50 +29,129 @@ class LaneEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Translated:
+class Exact:
     offset: int
     """The consumer's next offset on the other side."""
-    clamped: Clamped | None = None
-    """None: exact. `before`: the consumer had yet to read records that are not on the other side.
-    `after`: it had read further than what is mirrored, and will read that part again."""
+
+    @property
+    def side(self) -> Side | None:
+        return None
 
 
-def to_target(runs: Runs, end: LaneEnd, source_next_offset: int) -> Translated:
-    """Where a consumer of the source continues on the target; never past what is mirrored."""
-    _require_consistent(runs)
-    if source_next_offset >= end.source_next_offset:
-        beyond = source_next_offset > end.source_next_offset
-        return Translated(offset=end.target_next_offset, clamped="after" if beyond else None)
-    if not runs or runs.source_restart_position >= end.position:
-        return Translated(offset=end.target_next_offset, clamped="before")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clamped:
+    """The nearest offset that skips no mirrored record."""
 
-    position = runs.position_of_source(source_next_offset)
-    if position >= end.position:
-        # What the consumer has not read yet lies in a gap at the end: nothing of it is mirrored.
-        return Translated(offset=end.target_next_offset)
-    before = source_next_offset < runs.source_offset_at(runs.source_restart_position)
-    return Translated(offset=runs.target_offset_at(position), clamped="before" if before else None)
+    offset: int
+    side: Side
 
 
-def to_source(runs: Runs, end: LaneEnd, target_next_offset: int) -> Translated:
-    """Where a consumer of the target continues on the source; others' records count as read."""
-    _require_consistent(runs)
-    if target_next_offset >= end.target_next_offset:
-        beyond = target_next_offset > end.target_next_offset
-        return Translated(offset=end.source_next_offset, clamped="after" if beyond else None)
-    if not runs or runs.source_restart_position >= end.position:
-        return Translated(offset=end.source_next_offset, clamped="before")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsafe:
+    """Every offset that could be given might skip records that are on the other side."""
 
-    # Records of a source topic that has been replaced are not there to be read again.
-    first_position = runs.source_restart_position
-    position = max(runs.position_of_target(target_next_offset), first_position)
-    if position >= end.position:
-        return Translated(offset=end.source_next_offset)
-    before = target_next_offset < runs.target_offset_at(first_position)
-    return Translated(offset=runs.source_offset_at(position), clamped="before" if before else None)
+    reason: str
 
 
-def _require_consistent(runs: Runs) -> None:
-    if runs.overlap_at is not None:
-        # Translating anyway would move a group to a place nobody can vouch for.
-        raise InvariantError(f"target offsets go back at position {runs.overlap_at}")
+Translated = Exact | Clamped
+Translation = Translated | Unsafe
+
+
+class OffsetMap:
+    """The map of one lane up to its end; all rules about what may be translated are in here."""
+
+    __slots__ = ("_end", "_record", "_runs", "unsafe")
+
+    def __init__(self, record: LaneRecord, end: LaneEnd) -> None:
+        self._record, self._runs, self._end = record, record.runs, end
+        self.unsafe = self._unusable()
+        """Set where no offset at all can be translated."""
+
+    def to_target(self, source_next_offset: int) -> Translation:
+        """Where a consumer of the source continues on the target; never past what is mirrored."""
+        if self.unsafe is not None:
+            return self.unsafe
+        runs, end, asked = self._runs, self._end, source_next_offset
+        if asked >= end.source_next_offset:
+            return _at_end(end.target_next_offset, is_beyond=asked > end.source_next_offset)
+        if runs.source_restart_position >= end.position:
+            return self._before("source", asked, end.source_next_offset, end.target_next_offset)
+        position = runs.position_of_source(asked)
+        if position >= end.position:
+            # What the consumer has not read yet lies in a gap at the end: nothing of it is
+            # mirrored.
+            return Exact(offset=end.target_next_offset)
+        first, offset = (
+            runs.source_offset_at(runs.source_restart_position),
+            runs.target_offset_at(position),
+        )
+        return (
+            self._before("source", asked, first, offset) if asked < first else Exact(offset=offset)
+        )
+
+    def to_source(self, target_next_offset: int) -> Translation:
+        """Where a consumer of the target continues on the source; others' records count as read."""
+        if self.unsafe is not None:
+            return self.unsafe
+        runs, end, asked = self._runs, self._end, target_next_offset
+        if asked >= end.target_next_offset:
+            return _at_end(end.source_next_offset, is_beyond=asked > end.target_next_offset)
+        if runs.source_restart_position >= end.position:
+            return self._before("target", asked, end.target_next_offset, end.source_next_offset)
+        # Records of a source topic that has been replaced are not there to be read again.
+        restart = runs.source_restart_position
+        position = max(runs.position_of_target(asked), restart)
+        if position >= end.position:
+            return Exact(offset=end.source_next_offset)
+        first, offset = runs.target_offset_at(restart), runs.source_offset_at(position)
+        return (
+            self._before("target", asked, first, offset) if asked < first else Exact(offset=offset)
+        )
+
+    def _unusable(self) -> Unsafe | None:
+        overlap_at = self._runs.overlap_at
+        if overlap_at is not None:
+            return Unsafe(
+                reason="the ledger contradicts itself until the lane is resynced: two runs claim "
+                f"the same target offsets at position {overlap_at}"
+            )
+        if not self._runs.explains(self._end.position):
+            return Unsafe(
+                reason=f"the lane is at position {self._end.position}, and the ledger has no run "
+                "for it"
+            )
+        return None
+
+    def _before(self, side: str, asked: int, first: int, nearest: int) -> Translation:
+        """The first offset known, unless the other side has records before it."""
+        starts, restart = self._record.starts, self._runs.source_restart_position
+        if not has_unknown_before(starts, restart):
+            return Clamped(offset=nearest, side="before")
+        what = "adopted" if starts[0].position >= restart else "reset"
+        return Unsafe(
+            reason=f"{side} offset {asked} is from before the lane was {what}: what came before "
+            f"{side} offset {first} was mirrored at offsets the ledger does not know"
+        )
+
+
+def has_unknown_before(starts: Sequence[StartEntry], first_position: int) -> bool:
+    """Whether the source has records before the first run that went to unknown target offsets.
+
+    So it is where the lane was adopted, since MirrorMaker 2 copied what came before; and where it
+    was sent back, since what was copied before that is at other offsets of the target than what
+    the map says. After a topic that was created again there is nothing before.
+    """
+    before = [start for start in starts if start.position < first_position]
+    if not before:
+        return bool(starts) and starts[0].adopted
+    here = next((start for start in starts if start.position == first_position), None)
+    return here is None or here.source_topic_id == before[-1].source_topic_id
+
+
+def _at_end(offset: int, *, is_beyond: bool) -> Translated:
+    return Clamped(offset=offset, side="after") if is_beyond else Exact(offset=offset)
+
+
+def translated(answer: Translation) -> Translated | None:
+    """The answer where there is an offset; for those that leave out what has none."""
+    return None if isinstance(answer, Unsafe) else answer

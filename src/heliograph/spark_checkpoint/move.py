@@ -13,9 +13,7 @@ from pathlib import Path
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import CheckpointError
 from heliograph.groups.snapshot import FlowSnapshot, read_snapshot
-from heliograph.ledger.flow_map import translate_all
-from heliograph.ledger.translate import Translated
-from heliograph.model import FlowId, TopicName, TopicPartition
+from heliograph.model import FlowId, TopicName
 from heliograph.spark_checkpoint.folder import (
     OFFSETS,
     SOURCES,
@@ -119,11 +117,7 @@ class _Parts:
 
 def flow_positions(known: FlowSnapshot) -> FlowPositions:
     policy = naming_policy(known.flow)
-    ends = {source: place.end for source, place in known.locations.items()}
-
-    def to_target(source: TopicPartition, offset: int) -> Translated | None:
-        asked = (source, offset)
-        return translate_all(known.view, ends, [asked]).get(asked)
+    maps = {source: place.offset_map for source, place in known.locations.items()}
 
     return FlowPositions(
         lanes={
@@ -135,7 +129,7 @@ def flow_positions(known: FlowSnapshot) -> FlowPositions:
             )
             for source, place in known.locations.items()
         },
-        to_target=to_target,
+        to_target=lambda source, offset: maps[source].to_target(offset),
         target_topic=policy.target_topic,
     )
 

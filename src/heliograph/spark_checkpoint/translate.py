@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from heliograph.errors import CheckpointError
-from heliograph.ledger.translate import Clamped, Translated
+from heliograph.ledger.translate import Side, Translated, Translation, Unsafe, translated
 from heliograph.model import TopicName, TopicPartition
 from heliograph.spark_checkpoint.offsets_log import Positions
 
@@ -33,8 +33,8 @@ class FlowPositions:
 
     lanes: Mapping[TopicPartition, Mirrored]
     """By source partition; only those that have begun."""
-    to_target: Callable[[TopicPartition, int], Translated | None]
-    """None where there is a lane and no safe answer."""
+    to_target: Callable[[TopicPartition, int], Translation]
+    """Asked only for partitions of `lanes`."""
     target_topic: Callable[[TopicName], TopicName]
 
     @property
@@ -60,8 +60,8 @@ class PartitionMove:
     planned_source_offset: int | None = None
     """The end of a batch that was planned and not committed."""
     planned_target_offset: int | None = None
-    clamped: Clamped | None = None
-    planned_clamped: Clamped | None = None
+    clamped: Side | None = None
+    planned_clamped: Side | None = None
     lag_records: int | None = None
     """Offsets of the target the query has yet to read."""
     notes: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ def translate_past(positions: Positions, flow: FlowPositions) -> Positions:
     """Positions nothing is read from any more; what has no answer is left out."""
     found: dict[TopicPartition, int] = {}
     for source, offset in positions.items():
-        answer = flow.to_target(source, offset) if source in flow.lanes else None
+        answer = translated(flow.to_target(source, offset)) if source in flow.lanes else None
         if answer is not None:
             found[flow.target_of(source)] = answer.offset
     return found
@@ -155,7 +155,7 @@ def _moved(
     # asks new partitions to start at 0, and a mirrored one may start anywhere.
     at = _answer(source, 0 if offset is None else offset, flow)
     end = None if planned is None else _answer(source, planned, flow)
-    clamped = None if offset is None else at.clamped
+    clamped = None if offset is None else at.side
     ended = lane.target_end_offset
     return PartitionMove(
         query_source=query_source,
@@ -166,7 +166,7 @@ def _moved(
         planned_source_offset=planned,
         planned_target_offset=None if end is None else end.offset,
         clamped=clamped,
-        planned_clamped=None if end is None else end.clamped,
+        planned_clamped=None if end is None else end.side,
         lag_records=None if ended is None else max(0, ended - at.offset),
         notes=_notes(lane, offset, at.offset, clamped, planned, end),
     )
@@ -174,10 +174,10 @@ def _moved(
 
 def _answer(source: TopicPartition, offset: int, flow: FlowPositions) -> Translated:
     answer = flow.to_target(source, offset)
-    if answer is None:
+    if isinstance(answer, Unsafe):
         raise CheckpointError(
-            f"{source}: the ledger does not say where source offset {offset} is on the target: it "
-            "lies before what this flow mirrored, or the lane waits for a resync"
+            f"{source}: the ledger does not say where source offset {offset} is on the target: "
+            f"{answer.reason}"
         )
     return answer
 
@@ -196,7 +196,7 @@ def _notes(
     lane: Mirrored,
     offset: int | None,
     target_offset: int,
-    clamped: Clamped | None,
+    clamped: Side | None,
     planned: int | None,
     end: Translated | None,
 ) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ def _notes(
             "the query stood before the first mirrored record: it goes on with that one, and what "
             "lies between is not on the target"
         )
-    if planned is not None and end is not None and end.clamped == "after" and clamped != "after":
+    if planned is not None and end is not None and end.side == "after" and clamped != "after":
         notes.append(
             f"the planned batch ended {planned - lane.source_next_offset:,} offsets beyond what is "
             "mirrored: it ends where that ends, and the rest is read again should it still arrive"

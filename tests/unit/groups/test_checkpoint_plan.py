@@ -16,7 +16,7 @@ from heliograph.groups.checkpoint_plan import (
     plan_checkpoints,
     wanted_offsets,
 )
-from heliograph.ledger.translate import Translated
+from heliograph.ledger.translate import Exact
 from heliograph.model import TopicName, TopicPartition
 from heliograph.wire.mirror_records import Checkpoint
 
@@ -76,7 +76,7 @@ def test_a_checkpoint_has_the_group_the_target_partition_both_offsets_and_the_me
     offsets = committed(13, metadata="by hand")
     wanted = list(wanted_offsets(offsets, LANES, everything))
 
-    locations = group_places(wanted, LANES, {(ORDERS, 13): Translated(offset=6)})
+    locations = group_places(wanted, LANES, {(ORDERS, 13): Exact(offset=6)})
 
     assert plan_checkpoints(locations, {}, {}) == (
         Checkpoint(
@@ -95,7 +95,7 @@ def test_a_topic_is_called_what_the_lane_calls_it_whatever_its_name_looks_like()
     lanes = {failed_back: At(target=partition("A.B.orders"), position=1)}
     wanted = wanted_offsets(committed(1, failed_back), lanes, everything)
 
-    (found,) = group_places(wanted, lanes, {(failed_back, 1): Translated(offset=1)})
+    (found,) = group_places(wanted, lanes, {(failed_back, 1): Exact(offset=1)})
 
     assert found.target == partition("A.B.orders")
 
@@ -128,7 +128,7 @@ def test_a_negative_offset_is_no_position() -> None:
 def test_an_offset_without_a_safe_translation_is_left_out() -> None:
     wanted = list(wanted_offsets(committed(9), LANES, everything))
 
-    assert group_places(wanted, LANES, {(ORDERS, 8): Translated(offset=8)}) == ()
+    assert group_places(wanted, LANES, {(ORDERS, 8): Exact(offset=8)}) == ()
 
 
 def test_the_first_checkpoint_of_a_group_is_news() -> None:

@@ -9,7 +9,7 @@ from heliograph.config.schema import FlowConfig
 from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.flow_map import RunningMap
 from heliograph.ledger.service import LedgerService
-from heliograph.ledger.translate import Translated
+from heliograph.ledger.translate import Exact
 from heliograph.ledger.view import LedgerView
 from heliograph.model import (
     ClusterAlias,
@@ -77,4 +77,4 @@ def test_lanes_and_translations_come_from_one_look() -> None:
 
     assert (looks, ledgers.reads) == (1, 1)
     assert lanes[ORDERS].last_source_offset == 149
-    assert answers == {(ORDERS, 120): Translated(offset=27)}
+    assert answers == {(ORDERS, 120): Exact(offset=27)}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.errors import CheckpointError
-from heliograph.ledger.translate import Translated
+from heliograph.ledger.translate import Exact
 from heliograph.model import TopicName, TopicPartition
 from heliograph.spark_checkpoint.folder import read_folder, require_apart, write_copy
 from heliograph.spark_checkpoint.move import TranslatedFolder, translate_folder
@@ -58,7 +58,7 @@ def flow() -> FlowPositions:
             )
             for number in range(2)
         },
-        to_target=lambda _, offset: Translated(offset=offset + SHIFT),
+        to_target=lambda _, offset: Exact(offset=offset + SHIFT),
         target_topic=lambda topic: TopicName(f"A.{topic}"),
     )
 

@@ -6,7 +6,7 @@ import pytest
 
 from heliograph.errors import CheckpointError
 from heliograph.ledger.runs import Run, Runs
-from heliograph.ledger.translate import LaneEnd, Translated, to_target
+from heliograph.ledger.translate import LaneEnd, Translation, Unsafe
 from heliograph.model import TopicName, TopicPartition
 from heliograph.spark_checkpoint.translate import (
     FlowPositions,
@@ -15,6 +15,7 @@ from heliograph.spark_checkpoint.translate import (
     translate_past,
     translate_source,
 )
+from tests.kit.maps import map_of
 
 FIRST, MIRRORED, SHIFT = 10, 100, 5
 """Source offsets 10 to 99 are mirrored, at 15 to 104 of the target; others wrote 105 to 109."""
@@ -32,8 +33,8 @@ def flow(*, target_start: int = 0, partitions: int = 2, unsure: bool = False) ->
         target_next_offset=MIRRORED + SHIFT,
     )
 
-    def answer(_: TopicPartition, offset: int) -> Translated | None:
-        return None if unsure else to_target(runs, end, offset)
+    def answer(_: TopicPartition, offset: int) -> Translation:
+        return Unsafe(reason="not today") if unsure else map_of(runs, end).to_target(offset)
 
     return FlowPositions(
         lanes={

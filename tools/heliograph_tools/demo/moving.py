@@ -14,7 +14,7 @@ from heliograph.config.schema import MirrorConfig
 from heliograph.errors import LocalClusterError
 from heliograph.inspect.status import StatusReader
 from heliograph.ledger.locations import all_topics
-from heliograph.ledger.translate import to_target
+from heliograph.ledger.translate import Exact
 from heliograph.model import FlowId
 from heliograph_tools.demo.reading import (
     Content,
@@ -164,13 +164,13 @@ async def _translated(config: MirrorConfig, flow: FlowId, half: Half) -> tuple[s
                 for place in await reader.locations(config.flow(flow))
             }
             found = {
-                number: to_target(locations[number].record.runs, locations[number].end, at)
+                number: answer.offset
                 for number, at in half.committed.items()
                 if number in locations
+                and isinstance(answer := locations[number].offset_map.to_target(at), Exact)
             }
-            if len(found) == len(half.committed) and all(t.clamped is None for t in found.values()):
-                topic = next(iter(locations.values())).target.topic
-                return topic, {number: answer.offset for number, answer in found.items()}
+            if len(found) == len(half.committed):
+                return next(iter(locations.values())).target.topic, found
             if monotonic_s() > deadline_s:
                 raise LocalClusterError(f"{half.topic}: the mirror did not get past the group")
             await asyncio.sleep(_POLL_S)
