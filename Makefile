@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check bench format lock clean
+.PHONY: demo test check soak bench format lock clean
 
 demo: $(STAMP)  ## two real clusters, mirrored live, compared record by record
 	$(BIN)/heliograph demo
@@ -16,7 +16,15 @@ check: $(STAMP)  ## the fast half: format, lint, types, layers, unit tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -q tests/unit tests/property tests/house
+	$(BIN)/pytest -q -n 2 tests/unit tests/property tests/house
+
+soak: SEED := $(if $(SEED),$(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+soak: ROUNDS ?= 10
+soak: $(STAMP)  ## a hunt by new examples and new moments of a kill: make soak [ROUNDS=50] [SEED=4711]
+	@echo "SEED=$(SEED) ROUNDS=$(ROUNDS)"
+	$(BIN)/pytest -q -n 2 --hypothesis-profile random --hypothesis-seed $(SEED) tests/property
+	HELIOGRAPH_CRASH_SEED=$(SEED) HELIOGRAPH_CRASH_ROUNDS=$(ROUNDS) $(BIN)/pytest -q tests/crash/test_kills.py
+	@echo "passed with SEED=$(SEED) ROUNDS=$(ROUNDS)"
 
 bench: $(STAMP)  ## against MirrorMaker 2, in one run
 	$(BIN)/heliograph bench

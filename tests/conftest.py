@@ -8,9 +8,10 @@ import pytest
 
 from tests.kit.clusters import clusters, pair, topic
 from tests.kit.java import java
+from tests.kit.session_rules import pytest_sessionfinish
 from tests.kit.spark_start import spark_starts_fast
 
-__all__ = ["clusters", "java", "pair", "spark_starts_fast", "topic"]
+__all__ = ["clusters", "java", "pair", "pytest_sessionfinish", "spark_starts_fast", "topic"]
 
 _LONG: Final = (
     "crash/test_kills.py",
