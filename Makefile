@@ -9,7 +9,7 @@ demo: $(STAMP)  ## two real clusters, mirrored live, compared record by record
 	$(BIN)/heliograph demo
 
 test: check $(STAMP)  ## everything CI runs
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=25 tests --ignore=tests/unit --ignore=tests/property --ignore=tests/house
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations=25 tests --ignore=tests/unit --ignore=tests/property --ignore=tests/house
 
 check: $(STAMP)  ## the fast half: format, lint, types, layers, unit tests
 	$(BIN)/ruff format --check .

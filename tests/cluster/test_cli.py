@@ -21,7 +21,8 @@ from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
-from tests.kit.mirror import mirror_once, running_mirror, write_config
+from tests.kit.inside import carry
+from tests.kit.mirror import write_config
 from tests.kit.records import (
     NewRec,
     Transaction,
@@ -30,6 +31,7 @@ from tests.kit.records import (
     produce_transactions,
     read_all,
 )
+from tests.kit.runs import running_mirror
 from tests.kit.topics import create_topic, wait_until
 
 FLOW = FlowId(source=ClusterAlias("cliA"), target=ClusterAlias("cliB"))
@@ -73,7 +75,7 @@ class Mirrored:
 def mirrored(
     pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mirrored]:
-    """Two topics, mirrored once by a process that has ended."""
+    """Two topics, mirrored by a driver that is gone."""
     plain, committed = "cli-plain", "cli-committed"
     # The kit's timestamps are of 2023: a broker that looks at retention would remove them.
     for_ever = {"retention.ms": "-1"}
@@ -87,7 +89,7 @@ def mirrored(
         {"cliA": pair["A"], "cliB": pair["B"]},
         {"cliA->cliB": {"topics": f"{plain}, {committed}"}},
     )
-    assert mirror_once(file).exit_code == 0
+    carry(file)
     yield Mirrored(file=file, plain=plain, committed=committed)
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from heliograph.model import StallReason
 from heliograph.wire.batch import BatchHeader, parse_header
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
-from tests.kit.mirror import MirrorRun, Route, lasting_topic, route, running_mirror, write_config
+from tests.kit.inside import running_inside
+from tests.kit.mirror import Route, lasting_topic, route, write_config
 from tests.kit.records import end_offsets, numbered, produce, read_all
 
 _ROTTEN: Final = "rotten"
@@ -24,16 +25,8 @@ _PER_BATCH: Final = 10
 _WRITTEN: Final = _BATCHES * _PER_BATCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    run: MirrorRun
-    way: Route
-
-
 @pytest.fixture(scope="module")
-def stage(
-    pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stage]:
+def way(pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Route]:
     """A source of its own, with one byte of one batch changed before the mirror ever saw it."""
     folder = tmp_path_factory.mktemp("damaged")
     spec = ClusterSpec(alias="old", jvm_options=("-XX:TieredStopAtLevel=1",))
@@ -51,8 +44,8 @@ def stage(
             {"old": old, "to": pair["B"]},
             {"old->to": {"topics": f"{_ROTTEN}, {_CUT}, {_SOUND}"}},
         )
-        with running_mirror(config) as run:
-            yield Stage(run=run, way=route(config, ("old", old), ("to", pair["B"])))
+        with running_inside(config):
+            yield route(config, ("old", old), ("to", pair["B"]))
 
 
 def _segment(cluster: LocalCluster, topic: str) -> Path:
@@ -96,11 +89,9 @@ def _assert_others_go_on(way: Route, start: int) -> None:
 
 
 def test_a_batch_that_changed_on_the_brokers_disk_stalls_its_lane_and_is_not_mirrored(
-    stage: Stage,
+    way: Route,
 ) -> None:
-    way = stage.way
-
-    said = stage.run.wait_for_words(f"old->to/{_ROTTEN}-0", "stalled: corrupt batch")
+    said = way.await_stall(_ROTTEN, StallReason.CORRUPT_BATCH)
 
     assert f"offset {2 * _PER_BATCH}: checksum does not match" in said
     _assert_others_go_on(way, start=1_000)
@@ -110,15 +101,14 @@ def test_a_batch_that_changed_on_the_brokers_disk_stalls_its_lane_and_is_not_mir
 
 
 def test_a_log_that_lost_its_end_stalls_its_lane_and_stays_as_it_was_mirrored(
-    stage: Stage,
+    way: Route,
 ) -> None:
-    way = stage.way
     assert way.assert_arrives(_CUT) == _WRITTEN
     way.source.kill_broker(0, signal.SIGTERM)
     _cut_off(_segment(way.source, _CUT), batch=3)
     way.source.start_broker(0)
 
-    said = stage.run.wait_for_words(f"old->to/{_CUT}-0", "stalled: log truncated")
+    said = way.await_stall(_CUT, StallReason.LOG_TRUNCATED)
     # Others than were there before, up to behind the lane's offset: by number they would fit.
     produce(way.source, _CUT, numbered(40, start=5_000))
 

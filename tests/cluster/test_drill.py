@@ -46,7 +46,7 @@ from tests.kit.drilling import Pair, Scene, scene_of, webhook
 from tests.kit.groups import commit, committed
 from tests.kit.inside import carry
 from tests.kit.ledgers import open_ledger
-from tests.kit.mirror import delete_records_before, lasting_topic
+from tests.kit.mirror import lasting_topic
 from tests.kit.records import (
     NewRec,
     Transaction,
@@ -54,7 +54,7 @@ from tests.kit.records import (
     produce,
     produce_transactions,
 )
-from tests.kit.topics import create_topic, wait_until
+from tests.kit.topics import create_topic, delete_records_before, wait_until
 
 
 @dataclass(frozen=True, slots=True)

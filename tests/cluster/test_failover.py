@@ -18,7 +18,6 @@ from confluent_kafka import TopicPartition as ClientPartition
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.errors import BrokerError, RecoveryRefused
 from heliograph.failover.command import FailoverOrder, abandon, fail_over, preview
-from heliograph.ledger.entries import HeadEntry
 from heliograph.ledger.fence import fence_of, unfence_entry
 from heliograph.ledger.service import LedgerService
 from heliograph.model import TopicName
@@ -26,12 +25,12 @@ from heliograph.procedure.steps import Journal, Procedure, StepEvent
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
+from tests.kit.entries import head_entry
 from tests.kit.failing_over import NOBODY, Stage
 from tests.kit.groups import commit, member
 from tests.kit.ledgers import begin_lanes, open_ledger
-from tests.kit.mirror import delete_records_before
 from tests.kit.records import Transaction, numbered, produce, produce_transactions, read_all
-from tests.kit.topics import create_topic
+from tests.kit.topics import create_topic, delete_records_before
 
 PLACES = {"early": 100, "late": 250, "done": 300}
 
@@ -230,7 +229,7 @@ def test_a_driver_that_heeds_no_fence_is_noticed_before_groups_are_moved(
 ) -> None:
     monkeypatch.setattr("heliograph.failover.quiesce.STILL_S_MAX", 1.0)
     with stage.mirroring() as deaf, writing(stage):
-        deaf.tell_checkpoints()
+        deaf.step("checkpoints")
 
         with pytest.raises(RecoveryRefused, match=r"still move.*--no-lease"):
             stage.fail_over()
@@ -337,22 +336,7 @@ def claim_mirrored(stage: Stage, *, records: int) -> None:
         stage.topic,
         target.describe_topics([TopicName(stage.mirrored)])[TopicName(stage.mirrored)],
     )
-    heads = [
-        HeadEntry(
-            topic=TopicName(stage.topic),
-            partition=number,
-            position=records,
-            source_next_offset=records,
-            source_end_offset=records,
-            target_next_offset=records,
-            source_topic_id=None,
-            target_topic_id=None,
-            at_ms=1,
-            state="idle",
-            detail="",
-        )
-        for number in (0, 1)
-    ]
+    heads = [head_entry(stage.topic, number, records=records) for number in (0, 1)]
     ledgers._call(ledgers._write(stage.flow, heads))
     ledgers.close()
 

@@ -10,19 +10,20 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from heliograph.groups.checkpoints_topic import read_checkpoints
+from heliograph.ledger.service import LedgerService
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster
 from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import ClusterFactory, TopicNames
 from tests.kit.failing_over import Stage
-from tests.kit.mirror import running_mirror
 from tests.kit.records import read_all
+from tests.kit.runs import running_mirror
 from tests.kit.topics import create_topic, wait_until
 
 PARTITIONS = 4
@@ -138,19 +139,19 @@ def test_a_primary_killed_under_load_loses_exactly_what_is_listed_and_no_consume
         read = read_and_commit(primary, group, stage.topic)
         await_checkpoint(stage, group, READ_BEFORE)
         # The mirror falls behind before the primary dies, so that there is something to lose.
-        for member in mirror.members():
+        for member in mirror.family():
             member.suspend()
         behind = load.count
         wait_until(lambda: load.count > behind + RECORDS_PER_S // 4, "records acknowledged")
         primary.kill_broker(0)
-        for member in mirror.members():
+        for member in mirror.family():
             member.resume()
         load.stop(drain=False)
 
         said = heliograph("failover", stage.file(), "--yes", "--json")
 
         assert said.code == 0, said.err
-        mirror.wait_for_words("stands still")
+        await_let_go(stage)
     report = said.document
     there = {n: [rec.value for rec in recs] for n, recs in read_all(*on_target(stage)).items()}
     went_on = stage.read_on(group)
@@ -179,6 +180,12 @@ def await_checkpoint(stage: Stage, group: str, offset: int) -> None:
     wait_until(told, f"checkpoints of {group}", poll_s=0.2)
 
 
+def await_let_go(stage: Stage) -> None:
+    """Until no driver holds the flow's lease."""
+    with closing(LedgerService(stage.config.clusters)) as ledgers:
+        wait_until(lambda: ledgers.view(stage.flow).holder is None, "the lease let go", poll_s=0.2)
+
+
 def on_target(stage: Stage) -> tuple[LocalCluster, str]:
     return stage.target, stage.mirrored
 
@@ -201,7 +208,7 @@ def test_a_planned_failover_of_a_running_mirror_loses_nothing_and_tells_the_hook
     group = f"{stage.topic}-billing"
     with running_mirror(stage.file()) as mirror, load_on(pair["A"], stage.topic, 5_000) as load:
         read = read_and_commit(stage.source, group, stage.topic)
-        mirror.wait_for_words("first records mirrored")
+        mirror.await_copying()
         watcher = threading.Thread(target=stop_when, args=(stop_here, load))
         watcher.start()
 
@@ -209,7 +216,7 @@ def test_a_planned_failover_of_a_running_mirror_loses_nothing_and_tells_the_hook
 
         watcher.join()
         assert said.code == 0, said.err
-        mirror.wait_for_words("stands still")
+        await_let_go(stage)
         assert "fenced" in heliograph("status", stage.file()).out
         code = mirror.stop()
     report = said.document

@@ -18,9 +18,7 @@ from heliograph.cli.groups import GROUPS_HELP, groups
 from heliograph.cli.output import flowed
 from heliograph.ledger.entries import (
     Entry,
-    HeadEntry,
     RunsEntry,
-    StartEntry,
     ledger_topic,
     new_author,
 )
@@ -28,6 +26,7 @@ from heliograph.ledger.runs import Run
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
+from tests.kit.entries import head_entry, start_entry
 from tests.kit.groups import commit, commit_as_member, member
 from tests.kit.mirror import write_config
 from tests.kit.records import numbered, produce
@@ -106,30 +105,14 @@ def leave_ledger(target: LocalCluster) -> None:
         Run(position=40, source_offset=40 + GAP, target_offset=TARGET_START + 40),
     )
     entries: list[Entry] = [
-        StartEntry(
-            topic=topic,
-            partition=0,
-            position=0,
-            author=author,
-            source_offset=0,
-            target_offset=TARGET_START,
-            source_topic_id=None,
-            target_topic_id=None,
-            at_ms=1,
-        ),
+        start_entry(topic, author=author, target_offset=TARGET_START),
         RunsEntry(topic=topic, partition=0, author=author, runs=runs, end_position=RECORDS),
-        HeadEntry(
-            topic=topic,
-            partition=0,
-            position=RECORDS,
+        head_entry(
+            topic,
+            records=RECORDS,
             source_next_offset=RECORDS + GAP,
             source_end_offset=RECORDS + GAP,
             target_next_offset=TARGET_START + RECORDS,
-            source_topic_id=None,
-            target_topic_id=None,
-            at_ms=1,
-            state="idle",
-            detail="",
         ),
     ]
 

@@ -16,25 +16,14 @@ from heliograph.model import ClusterAlias, TopicName, TopicPartition
 from heliograph.wire.batch import BatchHeader
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
+from tests.kit.entries import head_entry
 from tests.kit.topics import create_topic, delete_topic
 
 Pair = dict[str, LocalCluster]
 
 
 def head(position: int) -> HeadEntry:
-    return HeadEntry(
-        topic=TopicName("orders"),
-        partition=0,
-        position=position,
-        source_next_offset=position,
-        source_end_offset=position,
-        target_next_offset=position,
-        source_topic_id=None,
-        target_topic_id=None,
-        at_ms=1,
-        state="copying",
-        detail="",
-    )
+    return head_entry("orders", records=position, state="copying")
 
 
 def on_ledger(

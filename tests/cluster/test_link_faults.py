@@ -11,7 +11,8 @@ import pytest
 
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.clusters import TopicNames
-from tests.kit.mirror import Route, lasting_topic, route, running_mirror, write_config
+from tests.kit.inside import running_inside
+from tests.kit.mirror import Route, lasting_topic, route, write_config
 from tests.kit.proxy import TcpProxy
 from tests.kit.records import numbered, produce
 from tests.kit.topics import wait_until
@@ -48,7 +49,7 @@ def far(
                 {"far": source.proxied_bootstrap, "near": pair["B"]},
                 {"far->near": {"topics": "far-.*"}},
             )
-            with running_mirror(config):
+            with running_inside(config):
                 yield FarRoute(
                     route=route(config, ("far", source), ("near", pair["B"])), proxy=proxy
                 )

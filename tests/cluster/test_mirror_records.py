@@ -1,4 +1,4 @@
-"""Records of every kind arrive equal, in order and once, through the mirror as a person runs it."""
+"""Records of every kind arrive equal, in order and once; what carries them is a slot's own code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from confluent_kafka.admin import NewPartitions
 
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
-from tests.kit.mirror import Route, lasting_topic, route, running_mirror, write_config
+from tests.kit.inside import running_inside
+from tests.kit.mirror import Route, lasting_topic, route, write_config
 from tests.kit.records import (
     CODECS,
     Codec,
@@ -38,7 +39,7 @@ def east(
         {"east": pair["A"], "west": pair["B"]},
         {"east->west": {"topics": "rec-.*"}},
     )
-    with running_mirror(config):
+    with running_inside(config):
         yield route(config, ("east", pair["A"]), ("west", pair["B"]))
 
 

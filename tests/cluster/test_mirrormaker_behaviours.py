@@ -15,13 +15,13 @@ from typing import Final
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
-from confluent_kafka.admin import ConfigResource, ResourceType
 
 from heliograph.compat.mirror_client import MirrorClient
 from heliograph.config.load import load_config
 from heliograph.model import ClusterAlias
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
-from tests.kit.mirror import MirrorRun, lasting_topic, running_mirror, write_config
+from tests.kit.inside import running_inside
+from tests.kit.mirror import lasting_topic, write_config
 from tests.kit.records import (
     NewRec,
     Transaction,
@@ -32,10 +32,12 @@ from tests.kit.records import (
     produce_transactions,
     read_all,
 )
+from tests.kit.runs import MirrorRun, running_mirror
 from tests.kit.topics import (
     admin_of,
     delete_topic,
     set_topic_config,
+    topic_config,
     wait_until,
 )
 
@@ -241,7 +243,7 @@ def test_the_remote_topic_has_the_sources_settings_but_not_the_excluded(stage: S
 
     stage.await_mirrored(topic)
 
-    settings = _settings(stage.backup, stage.remote(topic))
+    settings = topic_config(stage.backup, stage.remote(topic))
     assert settings["cleanup.policy"] == "compact"
     assert settings[_INCLUDED] == "1000000"
     assert settings[_EXCLUDED] != "1000"
@@ -397,11 +399,11 @@ def test_edits_on_the_target_are_taken_back_unless_excluded(stage: Stage) -> Non
     set_topic_config(stage.backup, stage.remote(topic), {_EXCLUDED: "5555", _INCLUDED: "7777777"})
 
     wait_until(
-        lambda: _settings(stage.backup, stage.remote(topic))[_INCLUDED] == "1000000",
+        lambda: topic_config(stage.backup, stage.remote(topic))[_INCLUDED] == "1000000",
         "the source's setting",
         timeout_s=_SECONDS,
     )
-    assert _settings(stage.backup, stage.remote(topic))[_EXCLUDED] == "5555"
+    assert topic_config(stage.backup, stage.remote(topic))[_EXCLUDED] == "5555"
 
 
 def test_a_setting_taken_back_on_the_source_goes_back_to_its_default(stage: Stage) -> None:
@@ -411,13 +413,13 @@ def test_a_setting_taken_back_on_the_source_goes_back_to_its_default(stage: Stag
     )
     remote = stage.remote(topic)
     stage.await_mirrored(topic)
-    assert _settings(stage.backup, remote)["segment.bytes"] == "1048576"
+    assert topic_config(stage.backup, remote)["segment.bytes"] == "1048576"
 
     set_topic_config(stage.primary, topic, {"segment.bytes": None})
 
-    wanted = _settings(stage.primary, topic)["segment.bytes"]
+    wanted = topic_config(stage.primary, topic)["segment.bytes"]
     wait_until(
-        lambda: _settings(stage.backup, remote)["segment.bytes"] == wanted,
+        lambda: topic_config(stage.backup, remote)["segment.bytes"] == wanted,
         "the default",
         timeout_s=_SECONDS,
     )
@@ -458,7 +460,7 @@ def test_after_a_restart_checkpoints_go_on_and_never_back(stages: Mapping[str, S
     assert stage.run.stop() == 0
 
     produce(stage.primary, topic, numbered(100, start=100))
-    with running_mirror(stage.config):
+    with running_inside(stage.config, periodic=True):
         assert stage.checkpoints(group)[at] == 60
         _commit(stage.primary, group, topic, {0: 160})
         wait_until(lambda: stage.checkpoints(group)[at] == 160, "checkpoint", timeout_s=_SECONDS)
@@ -470,13 +472,6 @@ def test_after_a_restart_checkpoints_go_on_and_never_back(stages: Mapping[str, S
 
 def _first_offset(stage: Stage, topic: str) -> int:
     return read_all(stage.primary, topic, read_committed=True)[0][0].offset
-
-
-def _settings(cluster: LocalCluster, topic: str) -> dict[str, str]:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    admin = admin_of(cluster)
-    (answer,) = admin.describe_configs([resource]).values()
-    return {name: entry.value for name, entry in answer.result(30).items()}
 
 
 def _commit(cluster: LocalCluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:

@@ -20,26 +20,20 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from heliograph.broker.admin import ClusterAdmin
-from heliograph.broker.clients import Clients
 from heliograph.broker.range_reader import TIMEOUT_S_DEFAULT, read_as_group
 from heliograph.broker.topic_changes import PartitionsToGrow, TopicToCreate
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
-from heliograph.config.schema import MirrorConfig
-from heliograph.driver.jobs import periodic_jobs
-from heliograph.driver.periodic import PeriodicJob
-from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.ledger.entries import LeaseEntry
-from heliograph.ledger.service import LedgerService
-from heliograph.model import ClusterAlias, FlowId, Idle, Stalled, TopicName
+from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph.model import TopicPartition as Partition
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
-from tests.kit.acls import Grant, Kind, grant, revoke, without
-from tests.kit.inside import InsideSlots
-from tests.kit.mirror import running_mirror
+from tests.kit.acls import Grant, Kind, grant, is_granted, revoke, without
+from tests.kit.inside import InsideMirror
 from tests.kit.records import assert_same_records, numbered, produce, read_all
-from tests.kit.topics import create_topic, set_topic_config, wait_until
+from tests.kit.runs import running_mirror
+from tests.kit.topics import create_topic, set_topic_config, topic_config, wait_until
 
 A, B = ClusterAlias("A"), ClusterAlias("B")
 FLOW: Final = FlowId(source=A, target=B)
@@ -179,81 +173,65 @@ def test_a_run_with_the_least_permissions_does_everything(
         wait_until(
             lambda: committed(target, "billing", "A.orders") == 150, "billing on B", timeout_s=60
         )
-        mirror.wait_for_words("A.orders", "retention.bytes set to 12345678")
-        mirror.wait_for_words("created ACL", "User:reader", "A.orders")
+        wait_until(
+            lambda: topic_config(target, "A.orders")["retention.bytes"] == "12345678",
+            "the setting on B",
+            timeout_s=60,
+        )
+        (reader,) = on("reader", "topic", "A.orders", "READ")
+        wait_until(lambda: is_granted(target, reader), "the reader's ACL on B", timeout_s=60)
 
-    assert "missing permission" not in mirror.said
-    assert "works again" not in mirror.said
+    assert mirror.complaints == []
 
 
 def arrived(cluster: LocalCluster, topic: str) -> int:
     return sum(map(len, read_all(cluster, topic).values()))
 
 
-class Inside:
+class Inside(InsideMirror):
     """The whole mirror in this process, step by step."""
 
     def __init__(self, config: Path, clusters: dict[str, LocalCluster]) -> None:
+        super().__init__(config)
         self.clusters = clusters
-        self.config: MirrorConfig = load_config(config)
-        with ExitStack() as stack:
-            self.clients = stack.enter_context(closing(Clients(self.config)))
-            self.ledgers = stack.enter_context(closing(LedgerService(self.config.clusters)))
-            self.slots = stack.enter_context(closing(InsideSlots(self.config.clusters)))
-            self._end = stack.pop_all()
-        self.mirror = Reconciler(self.config, self.ledgers, self.clients, 1)
-        loops = periodic_jobs(self.config, self.clients, self.ledgers, self.slots.progress)
-        self.loops: dict[tuple[FlowId, str], PeriodicJob] = {
-            (loop.flow, loop.what): loop for loop in loops
-        }
-
-    def close(self) -> None:
-        self._end.close()
-
-    def reconcile(self) -> None:
-        self.mirror.reconcile(self.slots)
-
-    def copy(self) -> None:
-        self.reconcile()
-        wait_until(self._is_idle, "all lanes idle", timeout_s=60)
 
     def stall(self) -> None:
         """Raises what stalls a lane, which must come."""
         self.reconcile()
-        wait_until(lambda: bool(self._stalls()), "a stalled lane", timeout_s=60)
-        raise BrokerError(self._stalls()[0])
+        wait_until(lambda: bool(self.stalls), "a stalled lane", timeout_s=60)
+        raise BrokerError(self.stalls[0])
 
     def stall_writing(self) -> None:
         produce(self.clusters["A"], "orders", numbered(5))
         self.stall()
 
     def beat(self) -> None:
-        self.loops[FLOW, "heartbeats"].step()
+        self.step("heartbeats", FLOW)
 
     def beat_back(self) -> None:
-        self.loops[BACK, "heartbeats"].step()
+        self.step("heartbeats", BACK)
 
     def sync_offsets(self) -> None:
-        self.copy()
-        self.loops[FLOW, "offset syncs"].step()
+        self.catch_up()
+        self.step("offset syncs", FLOW)
 
     def checkpoint(self) -> None:
         self._move_on()
-        self.loops[FLOW, "checkpoints"].step()
+        self.step("checkpoints", FLOW)
 
     def plan_group_offsets(self) -> None:
         self._move_on()
-        self.loops[FLOW, "group offsets"].step()
+        self.step("group offsets", FLOW)
 
     def follow_configs(self) -> None:
         bytes_max = str(1_000_000 + next(_numbers))
         set_topic_config(self.clusters["A"], "orders", {"max.message.bytes": bytes_max})
-        self.loops[FLOW, "topic configs"].step()
+        self.step("topic configs", FLOW)
 
     def follow_acls(self) -> None:
         user = f"reader-{next(_numbers)}"
         grant(self.clusters["A"], on(user, "topic", "orders", "READ"))
-        self.loops[FLOW, "acls"].step()
+        self.step("acls", FLOW)
 
     def claim(self) -> None:
         later_ms = now_ms() + 60_000 + next(_numbers)
@@ -289,16 +267,8 @@ class Inside:
 
     def _move_on(self) -> None:
         """The group goes on at the source, so that there is news of it."""
-        self.copy()
+        self.catch_up()
         commit(self.clusters["A"], "billing", "orders", 150 + next(_numbers) % 50)
-
-    def _is_idle(self) -> bool:
-        states = [at.state for at in self.slots.progress().values()]
-        return len(states) > 1 and all(isinstance(state, Idle) for state in states)
-
-    def _stalls(self) -> list[str]:
-        states = [at.state for at in self.slots.progress().values()]
-        return [state.detail for state in states if isinstance(state, Stalled)]
 
 
 _numbers = itertools.count(1)

@@ -13,19 +13,16 @@ from typing import Final
 
 import pytest
 
-from heliograph.broker.clients import Clients
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.drill.report import DrillOptions
 from heliograph.drill.run import drill
-from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerError
 from heliograph.failback.command import fail_back
 from heliograph.failback.context import FailbackOrder
 from heliograph.failback.divergence import Choice
 from heliograph.failover.command import FailoverOrder, fail_over
-from heliograph.ledger.service import LedgerService
-from heliograph.model import ClusterAlias, FlowId, Idle
+from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.cluster.test_permissions import (
     CHECKPOINTS,
@@ -40,7 +37,7 @@ from tests.cluster.test_permissions import (
     on,
 )
 from tests.kit.acls import Grant, grant, without
-from tests.kit.inside import InsideSlots
+from tests.kit.inside import carry
 from tests.kit.records import numbered, produce
 from tests.kit.topics import create_topic, wait_until
 
@@ -147,7 +144,7 @@ def config(file: Path, guarded: dict[str, LocalCluster]) -> MirrorConfig:
     """Mirrored, with a checkpoint of the group."""
     with closing(Inside(file, guarded)) as inside:
         inside.beat_back()
-        inside.copy()
+        inside.catch_up()
 
         def is_told() -> bool:
             inside.checkpoint()
@@ -219,7 +216,7 @@ def test_a_failback_that_deletes_and_saves_needs_what_the_guide_says(
     create_topic(old, "things")
     produce(old, "things", numbered(100))
     commit(old, "packing", "things", 60)
-    mirror_once(load_config(file))
+    carry(file)
     asyncio.run(
         fail_over(load_config(file), FailoverOrder(flow=KEPT, mode="planned"), lambda _: None)
     )
@@ -234,18 +231,3 @@ def test_a_failback_that_deletes_and_saves_needs_what_the_guide_says(
     assert arrived(new, SAVED) == 10
     # At the parting, though it stood at 60: what was before is only on the other side.
     assert committed(old, "packing", "things") == 100
-
-
-def mirror_once(config: MirrorConfig) -> None:
-    with (
-        closing(Clients(config)) as clients,
-        closing(LedgerService(config.clusters)) as ledgers,
-        closing(InsideSlots(config.clusters)) as slots,
-    ):
-        Reconciler(config, ledgers, clients, 1).reconcile(slots)
-
-        def is_idle() -> bool:
-            states = [at.state for at in slots.progress().values()]
-            return bool(states) and all(isinstance(state, Idle) for state in states)
-
-        wait_until(is_idle, "all lanes idle")

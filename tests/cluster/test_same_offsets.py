@@ -13,9 +13,9 @@ from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.failback import IDENTITY, Stage, open_stage
 from tests.kit.groups import commit
-from tests.kit.mirror import delete_records_before, lasting_topic
+from tests.kit.mirror import lasting_topic
 from tests.kit.records import NewRec, Transaction, numbered, produce, produce_transactions
-from tests.kit.topics import wait_until
+from tests.kit.topics import delete_records_before, wait_until
 
 PRESERVE = {**IDENTITY, "offsets": "preserve"}
 

@@ -44,8 +44,9 @@ from tests.kit.leaks import (
     leaks_in_environments,
     leaks_in_folder,
 )
-from tests.kit.mirror import MirrorRun, Route
+from tests.kit.mirror import Route
 from tests.kit.records import numbered, produce
+from tests.kit.runs import MirrorRun
 from tests.kit.tokens import TokenEndpoint, token_endpoint
 from tests.kit.topics import create_topic, wait_until
 
@@ -53,7 +54,6 @@ ROLES: Final = ("admin", "consumer", "producer")
 FLOWS: Final = {"mutual": "scram512", "plain": "scram256", "unsigned": "bearer"}
 """Aliases name how their clients prove who they are; several may name one cluster."""
 RECORDS: Final = 400
-START_S_MAX: Final = 200.0
 """Executors of their own take three JVMs in a row to start."""
 ENVIRONMENT_VARIABLE: Final = "MIRROR_SCRAM_PASSWORD"
 
@@ -127,7 +127,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         patch.setenv("TMPDIR", str(temp))
         run = MirrorRun(config, folder / "run.log")
         stack.callback(run.kill)
-        run.wait_for_words("lanes handed to", timeout_s=START_S_MAX)
+        run.await_running()
         yield Scene(
             folder=folder,
             clusters=clusters,
@@ -338,7 +338,7 @@ def test_checkpoints_and_syncs_are_written_with_the_roles_own_credentials(scene:
 
 
 def test_arguments_and_environments_of_all_processes_hold_no_secret(scene: Scene) -> None:
-    driver, *children = scene.run.members()
+    driver, *children = scene.run.family()
     from_outside = {
         what: text
         for what, text in scene.all_secrets.items()
@@ -495,13 +495,13 @@ def fetched(url: str) -> bytes:
 
 def scratch_of(run: MirrorRun) -> Path:
     """Where the driver's Spark keeps its files: its words go to a file in there."""
-    jvm = next(child for child in run.members() if "java" in child.name())
+    jvm = next(child for child in run.family() if "java" in child.name())
     return Path(f"/proc/{jvm.pid}/fd/2").readlink().parent
 
 
 def work_folder_of(run: MirrorRun) -> Path:
     """The folder of the one executor, with its logs."""
-    return next(Path(child.cwd()) for child in run.members() if _is_executor(child))
+    return next(Path(child.cwd()) for child in run.family() if _is_executor(child))
 
 
 def _is_executor(process: psutil.Process) -> bool:

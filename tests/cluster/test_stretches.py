@@ -12,8 +12,9 @@ from heliograph.model import ClusterAlias, OffsetRange, TopicName, TopicPartitio
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.groups import commit
-from tests.kit.mirror import delete_records_before, lasting_topic
+from tests.kit.mirror import lasting_topic
 from tests.kit.records import NewRec, Transaction, numbered, produce, produce_transactions
+from tests.kit.topics import delete_records_before
 
 Pair = dict[str, LocalCluster]
 PLENTY = 1 << 20

@@ -21,7 +21,8 @@ from heliograph.model import ClusterAlias, FlowId
 from heliograph.takeover.mm2_state import read_mm2_state
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
-from tests.kit.mirror import lasting_topic, mirror_once
+from tests.kit.inside import carry
+from tests.kit.mirror import lasting_topic
 from tests.kit.mm2 import MirrorMaker, await_no_workers, mm2_properties
 from tests.kit.records import Rec, end_offsets, numbered, produce, read_all
 from tests.kit.topics import wait_until
@@ -84,7 +85,7 @@ def test_a_mirrormaker_2_killed_twice_is_taken_over_and_gets_everything_back(
     dry = _run(config, "adopt", "--dry-run")
     report = _run(config, "adopt", "--from", "earliest", "--yes")
     load.write(500)
-    run = mirror_once(config)
+    carry(config)
     mirrored = read_all(pair["B"], renamed)
     released = _run(config, "release", "--yes")
     load.write(300)
@@ -92,7 +93,6 @@ def test_a_mirrormaker_2_killed_twice_is_taken_over_and_gets_everything_back(
 
     # A worker that was killed stays in its group until its session is over.
     assert "MirrorMaker 2 is running" in refused
-    assert run.exit_code == 0, run.last_words
     originals, final = read_all(pair["A"], name), read_all(pair["B"], renamed)
     assert released["written_lanes"] == PARTITIONS
     lanes = report["flows"][0]["lanes"]

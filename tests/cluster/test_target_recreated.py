@@ -7,23 +7,19 @@ under the same name would leave a copy that begins in the middle, with nothing t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
 import pytest
 
+from heliograph.model import StallReason
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
-from tests.kit.mirror import (
-    MirrorRun,
-    Route,
-    lasting_topic,
-    mirror_once,
-    route,
-    running_mirror,
-    write_config,
-)
+from tests.kit.inside import running_inside
+from tests.kit.mirror import Route, lasting_topic, route, write_config
 from tests.kit.records import NewRec, end_offsets, numbered, produce, read_all
+from tests.kit.runs import mirror_once
 from tests.kit.topics import admin_of, delete_topic
 
 _STALLED_CODE: Final = 3
@@ -33,7 +29,8 @@ _MIRRORED: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flows:
-    run: MirrorRun
+    run: ExitStack
+    """Ends the mirror that carries both when it is closed."""
     seen: Route
     """The driver looks at its topics every second, and creates what is missing."""
     fixed: Route
@@ -55,7 +52,8 @@ def flows(
             "fixed->to": {"topics": _FIXED, "refresh.topics.enabled": "false"},
         },
     )
-    with running_mirror(config) as run:
+    with ExitStack() as run:
+        run.enter_context(running_inside(config))
         yield Flows(
             run=run,
             seen=route(config, ("seen", a), ("to", b)),
@@ -80,7 +78,7 @@ def test_a_target_deleted_under_an_idle_lane_is_created_and_the_lane_says_what_i
     admin = admin_of(seen.target)
     admin.delete_topics([seen.renamed(name)])[seen.renamed(name)].result(30)
 
-    flows.run.wait_for_words(f"seen->to/{name}-0", "stalled: target recreated")
+    seen.await_stall(name, StallReason.TARGET_RECREATED)
     produce(seen.source, name, numbered(50, start=1_000))
     others = _mirrored(seen, topic("seen-others"))
     produce(seen.source, others, numbered(50, start=1_000))
@@ -99,7 +97,7 @@ def test_a_target_recreated_and_filled_by_others_takes_nothing_of_the_lane(flows
 
     produce(fixed.source, _FIXED, numbered(50, start=1_000))
 
-    said = flows.run.wait_for_words(f"fixed->to/{_FIXED}-0", "stalled: target recreated")
+    said = fixed.await_stall(_FIXED, StallReason.TARGET_RECREATED)
     (found,) = read_all(fixed.target, renamed).values()
     assert "is not the topic this lane began to write" in said
     assert [rec.key for rec in found] == [b"other"] * (_MIRRORED + 50)
@@ -110,7 +108,7 @@ def test_a_target_recreated_while_no_mirror_ran_is_found_at_the_next_start(
 ) -> None:
     seen = flows.seen
     counts = {_mirrored(seen, topic("seen-stopped")): count for count in (0, _MIRRORED + 50)}
-    flows.run.stop()
+    flows.run.close()
     for name, count in counts.items():
         delete_topic(seen.target, seen.renamed(name))
         lasting_topic(seen.target, seen.renamed(name))
@@ -121,5 +119,5 @@ def test_a_target_recreated_while_no_mirror_ran_is_found_at_the_next_start(
 
     assert again.exit_code == _STALLED_CODE
     for name, count in counts.items():
-        again.wait_for_words(f"seen->to/{name}-0", "stalled: target recreated")
+        seen.await_stall(name, StallReason.TARGET_RECREATED)
         assert end_offsets(seen.target, seen.renamed(name)) == {0: count}

@@ -20,7 +20,7 @@ from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.carrier import FETCH_BYTES
 from tests.crash.children import Child
-from tests.kit.crash import assert_exact
+from tests.kit.exact import assert_exact
 from tests.kit.records import NewRec, Transaction, produce, produce_transactions
 from tests.kit.topics import create_topic, wait_until
 

@@ -1,39 +1,35 @@
-"""kill -9 of every part, at random moments of a copy under load; then equal, in order, once.
+"""kill -9 of every part, under load; then equal, in order, once.
 
-`HELIOGRAPH_CRASH_SEED` repeats a run, `HELIOGRAPH_CRASH_ROUNDS` makes it a hunt.
+The moments and their order come from `HELIOGRAPH_CRASH_SEED`, always the same ones unless told:
+`make soak` draws it at random and kills every part `HELIOGRAPH_CRASH_ROUNDS` times.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from heliograph.config.load import load_config
-from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster
 from tests.crash.traffic import TOPICS, create_traffic_topics, moments, nap, traffic
 from tests.kit.clusters import ClusterFactory
-from tests.kit.crash import MirrorRun, assert_exact, mirror_file, mirror_runs
+from tests.kit.exact import assert_exact
+from tests.kit.inside import InsideMirror
+from tests.kit.mirror import write_config
+from tests.kit.runs import MirrorRun, mirror_runs
 from tests.kit.topics import wait_until
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
+SEED = int(os.environ.get("HELIOGRAPH_CRASH_SEED", "1"))
 ROUNDS = int(os.environ.get("HELIOGRAPH_CRASH_ROUNDS", "1"))
 LONGEST_S = 2.0
 SAFE = {"min.insync.replicas": "2", "offsets.topic.replication.factor": "3"}
-
-
-@pytest.fixture
-def seed() -> int:
-    chosen = int(os.environ.get("HELIOGRAPH_CRASH_SEED", random.SystemRandom().randrange(2**31)))
-    # Shown with a failure, or always with -s.
-    os.write(1, f"\nHELIOGRAPH_CRASH_SEED={chosen}\n".encode())
-    return chosen
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,15 +47,13 @@ class Stage:
     def run(self) -> MirrorRun:
         return self.runs[-1]
 
-    def start_run(
-        self, *, once: bool = False, master: str | None = None, lease: bool = True
-    ) -> MirrorRun:
+    def start_run(self, *arguments: str) -> MirrorRun:
         log = self.folder / f"run-{len(self.runs)}.log"
-        self.runs.append(MirrorRun(self.file, log, once=once, master=master, lease=lease))
+        self.runs.append(MirrorRun(self.file, log, *arguments))
         return self.run
 
     def kill_worker(self) -> None:
-        dead = self.run.wait_worker()
+        dead = self.run.await_worker()
         dead.kill()
         wait_until(
             lambda: any(worker.pid != dead.pid for worker in self.run.workers()),
@@ -69,7 +63,7 @@ class Stage:
 
     def kill_driver(self) -> None:
         self.run.kill_driver()
-        self.start_run().wait_copying()
+        self.start_run().await_copying()
 
     def kill_source_broker(self) -> None:
         self._kill_broker(self.source)
@@ -84,61 +78,77 @@ class Stage:
         cluster.start_broker(index)
 
     def assert_exact(self) -> int:
-        """After a last `run --once`: every topic equal, in order, no repeats, the map exact."""
-        self.start_run(once=True).wait_done()
-        ledgers = LedgerService(load_config(self.file).clusters)
-        try:
+        """Once all is caught up with: every topic equal, in order, no repeats, the map exact."""
+        with closing(InsideMirror(self.file)) as last:
+            last.catch_up()
+            last.settle()
             return sum(
-                assert_exact(self.source, self.target, ledgers, FLOW, topic, f"A.{topic}")
+                assert_exact(self.source, self.target, last.ledgers, FLOW, topic, f"A.{topic}")
                 for topic in TOPICS
             )
-        finally:
-            ledgers.close()
 
 
+@contextmanager
 def open_stage(
-    clusters: ClusterFactory, runs: list[MirrorRun], folder: Path, seed: int, sizes: tuple[int, int]
-) -> Stage:
+    clusters: ClusterFactory, folder: Path, sizes: tuple[int, int] = (1, 1), slots: int = 1
+) -> Iterator[Stage]:
     specs = [
         ClusterSpec(alias=alias, brokers=size, broker_config=SAFE if size > 1 else {})
         for alias, size in zip("AB", sizes, strict=True)
     ]
     made = clusters(*specs)
     create_traffic_topics(made["A"])
-    return Stage(
-        source=made["A"],
-        target=made["B"],
-        file=mirror_file(folder, made["A"], made["B"], topics=", ".join(TOPICS)),
-        folder=folder,
-        runs=runs,
-        random=random.Random(seed),
+    settings = {
+        "replication.factor": str(sizes[1]),
+        "heartbeats.topic.replication.factor": "1",
+        "checkpoints.topic.replication.factor": "1",
+        "offset-syncs.topic.replication.factor": "1",
+        "refresh.topics.interval.seconds": "5",
+        "slots": str(slots),
+        "slots.lease.ms.max": "8000",
+    }
+    if slots > 1:
+        settings["slots.cpus"] = "1"  # a whole core each, so that two are never on one executor
+    file = write_config(
+        folder / "mm2.properties", made, {str(FLOW): {"topics": ", ".join(TOPICS)}}, top=settings
     )
-
-
-VICTIMS: tuple[Callable[[Stage], None], ...] = (
-    Stage.kill_worker,
-    Stage.kill_driver,
-    Stage.kill_source_broker,
-    Stage.kill_target_broker,
-)
-
-
-@pytest.mark.timeout(300 + 120 * ROUNDS)
-def test_whatever_is_killed_under_load_nothing_is_lost_and_nothing_repeated(
-    clusters: ClusterFactory, tmp_path: Path, seed: int
-) -> None:
     with mirror_runs() as runs:
-        sizes = random.Random(f"sizes {seed}").choice(((1, 1), (1, 3), (3, 1)))
-        stage = open_stage(clusters, runs, tmp_path, seed, sizes)
-        victims = [victim for _ in range(ROUNDS) for victim in VICTIMS]
-        stage.random.shuffle(victims)
+        yield Stage(
+            source=made["A"],
+            target=made["B"],
+            file=file,
+            folder=folder,
+            runs=runs,
+            random=random.Random(SEED),
+        )
 
-        with traffic(stage.source, seed):
-            stage.start_run().wait_copying()
-            for victim, moment_s in zip(
-                victims, moments(seed, len(victims), LONGEST_S), strict=True
-            ):
-                nap(moment_s)
+
+Victims = tuple[Callable[[Stage], None], ...]
+AROUND_THE_SOURCE: Victims = (Stage.kill_worker, Stage.kill_source_broker)
+AROUND_THE_TARGET: Victims = (Stage.kill_driver, Stage.kill_target_broker)
+EVERYTHING: Victims = (*AROUND_THE_SOURCE, *AROUND_THE_TARGET)
+
+
+@pytest.mark.timeout(300 + 120 * (ROUNDS - 1))
+@pytest.mark.parametrize(
+    ("sizes", "victims"),
+    [
+        pytest.param((3, 1), AROUND_THE_SOURCE, id="a worker, and one of three source brokers"),
+        pytest.param((1, 3), AROUND_THE_TARGET, id="the driver, and one of three target brokers"),
+    ],
+)
+def test_whatever_is_killed_under_load_nothing_is_lost_and_nothing_repeated(
+    clusters: ClusterFactory, tmp_path: Path, sizes: tuple[int, int], victims: Victims
+) -> None:
+    # A hunt has time for everything on both.
+    chosen = list(victims if ROUNDS == 1 else EVERYTHING * ROUNDS)
+    with open_stage(clusters, tmp_path, sizes) as stage:
+        stage.random.shuffle(chosen)
+
+        with traffic(stage.source, SEED):
+            stage.start_run().await_copying()
+            for victim, pause_s in zip(chosen, moments(SEED, len(chosen), LONGEST_S), strict=True):
+                nap(pause_s)
                 victim(stage)
             nap(1.0)
         stage.run.kill_driver()
@@ -147,24 +157,19 @@ def test_whatever_is_killed_under_load_nothing_is_lost_and_nothing_repeated(
 
 
 def test_two_drivers_of_one_flow_at_once_leave_every_record_once(
-    clusters: ClusterFactory, tmp_path: Path, seed: int
+    clusters: ClusterFactory, tmp_path: Path
 ) -> None:
-    with mirror_runs() as runs:
-        stage = open_stage(clusters, runs, tmp_path, seed, (1, 1))
-
-        with traffic(stage.source, seed):
+    with open_stage(clusters, tmp_path) as stage:
+        with traffic(stage.source, SEED):
             # Without the lease both copy; the log alone keeps them right.
-            first, second = stage.start_run(lease=False), stage.start_run(lease=False)
-            wait_until(
-                lambda: first.has_copied and second.has_copied,
-                "records mirrored by both of two drivers",
-                timeout_s=120,
-            )
+            first, second = stage.start_run("--no-lease"), stage.start_run("--no-lease")
+            first.await_copying()
+            second.await_copying()
             nap(2.0)
             first.kill_driver()
             nap(1.0)
-            third = stage.start_run(lease=False)
-            wait_until(lambda: third.has_copied, "records mirrored by a third", timeout_s=120)
+            third = stage.start_run("--no-lease")
+            third.await_copying()
             nap(1.0)
         second.kill_driver()
         third.kill_driver()
@@ -173,27 +178,19 @@ def test_two_drivers_of_one_flow_at_once_leave_every_record_once(
 
 
 def test_an_executor_killed_during_a_copy_costs_no_record_and_repeats_none(
-    clusters: ClusterFactory, tmp_path: Path, seed: int
+    clusters: ClusterFactory, tmp_path: Path
 ) -> None:
-    with mirror_runs() as runs:
-        stage = open_stage(clusters, runs, tmp_path, seed, (1, 1))
-        stage.file.write_text(
-            stage.file.read_text(encoding="utf-8").replace(
-                # A whole core each, so that the two are never on one executor.
-                "slots = 1",
-                "slots = 2\nslots.cpus = 1",
-            ),
-            encoding="utf-8",
-        )
-
-        with traffic(stage.source, seed):
-            run = stage.start_run(master="local-cluster[2,1,1024]")
-            run.wait_copying()
-            executors = run.executors()
+    with open_stage(clusters, tmp_path, slots=2) as stage:
+        with traffic(stage.source, SEED):
+            run = stage.start_run("--master", "local-cluster[2,1,1024]")
+            run.await_copying()
+            executors = {each.pid: each for each in run.executors()}
             nap(1.0)
-            executors[0].kill()
+            next(iter(executors.values())).kill()
             wait_until(
-                lambda: "lost" in run.text(), "the driver saying that a slot was lost", timeout_s=60
+                lambda: any(each.pid not in executors for each in run.executors()),
+                "an executor in the place of the dead one",
+                timeout_s=60,
             )
             nap(3.0)
         run.kill_driver()

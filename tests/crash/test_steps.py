@@ -9,8 +9,8 @@ import pytest
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.scene import PARTITIONS, open_scene
 from tests.kit.clusters import TopicNames
-from tests.kit.crash import delete_before
 from tests.kit.records import read_all
+from tests.kit.topics import delete_records_before
 
 STEPS_OF_A_LANE = (
     ("about to be born", 1),
@@ -57,7 +57,7 @@ def test_seeding_killed_at_any_step_leaves_no_filler_and_the_same_offsets(
 ) -> None:
     with open_scene(pair, topic("seeded"), tmp_path) as scene:
         scene.write_plain(300)
-        delete_before(scene.source, scene.topic, PARTITIONS, 120)
+        delete_records_before(scene.source, scene.topic, dict.fromkeys(range(PARTITIONS), 120))
 
         scene.carry_until_killed(step, after=after, offsets="preserve")
         scene.carry(offsets="preserve")

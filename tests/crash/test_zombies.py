@@ -13,9 +13,8 @@ from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.children import Child
 from tests.crash.scene import PARTITIONS, Scene, open_scene
 from tests.kit.clusters import TopicNames
-from tests.kit.crash import delete_before
 from tests.kit.records import read_all
-from tests.kit.topics import set_topic_config
+from tests.kit.topics import delete_records_before, set_topic_config
 
 CHILD_S_MAX = 90.0
 STEPS_OF_A_ZOMBIE = (
@@ -87,7 +86,7 @@ def test_a_seeder_that_wakes_after_its_successor_deletes_no_mirrored_record(
 ) -> None:
     with open_scene(pair, topic("seeders"), tmp_path) as scene:
         scene.write_plain(300)
-        delete_before(scene.source, scene.topic, PARTITIONS, 120)
+        delete_records_before(scene.source, scene.topic, dict.fromkeys(range(PARTITIONS), 120))
 
         zombie = scene.start_and_stop_at(step, after=after, offsets="preserve")
         scene.carry(offsets="preserve")

@@ -55,6 +55,10 @@ def revoke(cluster: LocalCluster, grants: Iterable[Grant]) -> None:
     wait_until(lambda: not set(map(_key, unwanted)) & _present(admin), f"ACLs of {cluster.alias}")
 
 
+def is_granted(cluster: LocalCluster, each: Grant) -> bool:
+    return _key(_order(AclBinding, each)) in _present(admin_of(cluster))
+
+
 @contextmanager
 def without(cluster: LocalCluster, *grants: Grant) -> Iterator[None]:
     """Revoked for the block only."""

@@ -19,11 +19,11 @@ from heliograph.broker.cluster import Cluster
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, MirrorConfig
-from heliograph.ledger.entries import HeadEntry, StartEntry, new_author
 from heliograph.ledger.locations import all_topics
 from heliograph.ledger.service import LedgerService
-from heliograph.model import FlowId, TopicName
+from heliograph.model import FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
+from tests.kit.entries import head_entry, start_entry
 from tests.kit.ledgers import open_ledger
 from tests.kit.topics import produce_raw
 
@@ -56,30 +56,8 @@ def vouch(file: Path, flow: FlowId, topic: str, records: int) -> None:
     config = load_config(file)
     with closing(LedgerService(config.clusters)) as ledgers:
         open_ledger(ledgers, flow, ClusterAdmin(config.target_of(flow)), None)
-        start = StartEntry(
-            topic=TopicName(topic),
-            partition=0,
-            position=0,
-            author=new_author(),
-            source_offset=0,
-            target_offset=0,
-            source_topic_id=None,
-            target_topic_id=None,
-            at_ms=1,
-        )
-        head = HeadEntry(
-            topic=TopicName(topic),
-            partition=0,
-            position=records,
-            source_next_offset=records,
-            source_end_offset=records,
-            target_next_offset=records,
-            source_topic_id=None,
-            target_topic_id=None,
-            at_ms=1,
-            state="idle",
-            detail="",
-        )
+        start = start_entry(topic)
+        head = head_entry(topic, records=records)
         ledgers.note(flow, [start, head])
 
 

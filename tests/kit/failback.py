@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heliograph.broker.clients import Clients
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.driver.reconcile import Reconciler
 from heliograph.failback.command import FailbackReport, fail_back
 from heliograph.failback.context import FailbackOrder
 from heliograph.failback.divergence import Choice
@@ -21,14 +19,13 @@ from heliograph.ledger.access import open_ledger
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.fence import Fence, fence_entry
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
-from heliograph.ledger.service import LedgerService
-from heliograph.model import ClusterAlias, FlowId, Idle, TopicName
+from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph.procedure.steps import StepEvent
 from heliograph_tools.localkafka.cluster import LocalCluster
-from tests.kit.inside import InsideSlots
+from tests.kit.inside import InsideMirror
 from tests.kit.mirror import Settings, write_config
 from tests.kit.records import Rec, read_all
-from tests.kit.topics import admin_of, wait_until
+from tests.kit.topics import admin_of
 
 IDENTITY = {"replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"}
 
@@ -53,23 +50,8 @@ class Stage:
 
     def mirror(self, flow: FlowId, *, lanes: int) -> None:
         """Carry one flow until so many lanes are idle; ends as if the driver were killed."""
-        config = self.config
-        with ExitStack() as stack:
-            clients = stack.enter_context(closing(Clients(config)))
-            ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
-            slots = stack.enter_context(closing(InsideSlots(config.clusters)))
-            mirror = Reconciler(config, ledgers, clients, 1, leads=lambda each: each == flow)
-            mirror.reconcile(slots)
-
-            def is_idle() -> bool:
-                states = [at.state for at in slots.progress().values()]
-                return len(states) == lanes and all(isinstance(each, Idle) for each in states)
-
-            try:
-                wait_until(is_idle, f"{lanes} idle lanes of {flow}", timeout_s=30)
-            except AssertionError as exc:
-                seen = [f"{at.lane}: {at.state}" for at in slots.progress().values()]
-                raise AssertionError(f"{exc}: {seen} {mirror.problems}") from exc
+        with closing(InsideMirror(self.config, leads=lambda each: each == flow)) as inside:
+            inside.catch_up(lanes)
 
     def fence(self, flow: FlowId) -> None:
         """What a failover leaves behind, as far as a failback needs it."""

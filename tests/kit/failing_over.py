@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Consumer
 
-from heliograph.broker.clients import Clients
 from heliograph.broker.group_view import GroupOffset
 from heliograph.broker.groups import CommitOutcome, GroupAdmin
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.driver.jobs import periodic_jobs
-from heliograph.driver.reconcile import Reconciler
 from heliograph.failover.command import FailoverOrder, FailoverReport, Mode, fail_over
 from heliograph.ledger.entries import ledger_topic
-from heliograph.ledger.service import LedgerService
-from heliograph.model import ClusterAlias, FlowId, Idle, SlotId, TopicName, TopicPartition
+from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph.procedure.steps import Say, StepEvent
 from heliograph_tools.localkafka.cluster import LocalCluster
-from tests.kit.inside import InsideSlots
+from tests.kit.inside import InsideMirror
 from tests.kit.mirror import RECORDS_ONLY, write_config
 from tests.kit.records import end_offsets
 from tests.kit.topics import wait_until
@@ -125,18 +121,17 @@ class Stage:
         return end_offsets(self.target, ledger_topic(self.flow.source))[0]
 
     @contextmanager
-    def mirroring(self) -> Iterator[Mirroring]:
+    def mirroring(self) -> Iterator[InsideMirror]:
         """A driver without a lease, all in this process; lanes are settled at the end."""
-        with ExitStack() as stack:
-            mirroring = Mirroring(self.config, stack)
-            mirroring.catch_up()
-            yield mirroring
-            mirroring.slots.apply({SlotId(0): ()})
+        with closing(InsideMirror(self.config)) as inside:
+            inside.catch_up()
+            yield inside
+            inside.settle()
 
     def mirror(self) -> None:
         """Everything there is, and where groups stand."""
         with self.mirroring() as mirroring:
-            mirroring.tell_checkpoints()
+            mirroring.step("checkpoints")
 
     def fail_over(
         self, mode: Mode = "unplanned", *, say: Say | None = None, skip_active: bool = False
@@ -150,31 +145,6 @@ class Stage:
         """What an ordinary consumer of the target reads from where the group stands."""
         ends = end_offsets(self.target, self.mirrored)
         return read_on(self.target, group, self.mirrored, ends)
-
-
-class Mirroring:
-    def __init__(self, config: MirrorConfig, stack: ExitStack) -> None:
-        self.clients = stack.enter_context(closing(Clients(config)))
-        self.ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
-        target = self.clients.admin(config.target_of(config.flows[0].id))
-        target.ensure_compacted_topic(
-            ledger_topic(config.flows[0].id.source), partitions=1, replication_factor=1
-        )
-        self.slots = stack.enter_context(closing(InsideSlots(config.clusters)))
-        self.mirror = Reconciler(config, self.ledgers, self.clients, 1)
-        loops = periodic_jobs(config, self.clients, self.ledgers, self.slots.progress)
-        self._checkpoints = next(loop for loop in loops if loop.what == "checkpoints")
-
-    def catch_up(self) -> None:
-        self.mirror.reconcile(self.slots)
-        wait_until(self._is_idle, "all lanes idle", timeout_s=60)
-
-    def tell_checkpoints(self) -> None:
-        self._checkpoints.step()
-
-    def _is_idle(self) -> bool:
-        progress = self.slots.progress()
-        return bool(progress) and all(isinstance(at.state, Idle) for at in progress.values())
 
 
 def read_on(

@@ -1,25 +1,43 @@
-"""A slot in this very process, on a thread of its own: mirrors without Spark."""
+"""A whole mirror in this very process, on threads of its own: all of a driver but Spark and lease.
+
+For every test whose subject is not Spark: it starts at once, and what it does can be asked.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from heliograph.broker.clients import Clients
 from heliograph.config.load import load_config
-from heliograph.config.schema import ClusterConfig
+from heliograph.config.schema import ClusterConfig, MirrorConfig
+from heliograph.copy.flow import FetchLimits, fetch_limits
 from heliograph.copy.shuttle import Shuttle
 from heliograph.driver.jobs import periodic_jobs
+from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
 from heliograph.driver.reconcile import Reconciler
 from heliograph.ledger.service import LedgerService
-from heliograph.model import ClusterAlias, Idle, Lane, LaneId, LaneLoad, LaneProgress, SlotId
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Idle,
+    Lane,
+    LaneId,
+    LaneLoad,
+    LaneProgress,
+    SlotId,
+    Stalled,
+)
 from tests.kit.topics import wait_until
 
 _CALL_S_MAX: Final = 30.0
+_IDLE_S_MAX: Final = 60.0
+_TICK_S: Final = 0.1
+_ONLY_SLOT: Final = SlotId(0)
 
 T = TypeVar("T")
 
@@ -27,14 +45,18 @@ T = TypeVar("T")
 class InsideSlots:
     """The `SlotPool` of a `Reconciler`; all lanes are in one shuttle."""
 
-    def __init__(self, clusters: Mapping[ClusterAlias, ClusterConfig]) -> None:
+    def __init__(
+        self,
+        clusters: Mapping[ClusterAlias, ClusterConfig],
+        limits: Mapping[FlowId, FetchLimits] | None = None,
+    ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._lanes: dict[LaneId, Lane] = {}
 
         async def begin() -> tuple[Shuttle, asyncio.Task[None]]:
-            shuttle = Shuttle(clusters)
+            shuttle = Shuttle(clusters, limits=limits)
             return shuttle, asyncio.create_task(shuttle.run())
 
         self._shuttle, self._running = self._call(begin())
@@ -65,39 +87,124 @@ class InsideSlots:
         return {}
 
     def current(self) -> Mapping[LaneId, SlotId]:
-        return {}
+        return dict.fromkeys(self._lanes, _ONLY_SLOT)
+
+    @property
+    def has_ended(self) -> bool:
+        """Only a bug of ours ends a slot before it is closed."""
+        return self._running.done()
 
     def close(self) -> None:
         async def end() -> None:
             await self._shuttle.close()
             await self._running
 
-        self._call(end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        try:
+            self._call(end())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_S_MAX)
 
 
-def carry(file: Path, *, lanes: int | None = None, checkpoints: bool = False) -> None:
-    """Mirror until nothing waits, then stop; by default as many lanes as are planned."""
-    config = load_config(file)
-    with (
-        closing(Clients(config)) as clients,
-        closing(LedgerService(config.clusters)) as ledgers,
-        closing(InsideSlots(config.clusters)) as slots,
-    ):
-        steered = Reconciler(config, ledgers, clients, 1)
-        steered.reconcile(slots)
-        wanted = len(steered.lanes) if lanes is None else lanes
+class InsideMirror:
+    """A driver that does what a test says, step by step; `running_inside` is one that follows."""
+
+    def __init__(
+        self, file: Path | MirrorConfig, *, leads: Callable[[FlowId], bool] = lambda _: True
+    ) -> None:
+        self.config = file if isinstance(file, MirrorConfig) else load_config(file)
+        with ExitStack() as stack:
+            self.clients = stack.enter_context(closing(Clients(self.config)))
+            self.ledgers = stack.enter_context(closing(LedgerService(self.config.clusters)))
+            limits = fetch_limits(self.config)
+            slots = InsideSlots(self.config.clusters, limits)
+            self.slots = stack.enter_context(closing(slots))
+            self.reconciler = Reconciler(self.config, self.ledgers, self.clients, 1, leads)
+            self._end = stack.pop_all()
+        self.jobs: dict[tuple[FlowId, str], PeriodicJob] = {
+            (job.flow, job.what): job
+            for job in periodic_jobs(self.config, self.clients, self.ledgers, self.slots.progress)
+        }
+
+    def close(self) -> None:
+        self._end.close()
+
+    def reconcile(self) -> None:
+        self.reconciler.reconcile(self.slots)
+
+    def catch_up(self, lanes: int | None = None) -> None:
+        """Until all lanes are idle, as many as are planned unless told."""
+        self.reconcile()
+        wanted = len(self.reconciler.lanes) if lanes is None else lanes
 
         def is_idle() -> bool:
-            found = slots.progress().values()
+            found = self.slots.progress().values()
             return len(found) == wanted > 0 and all(isinstance(at.state, Idle) for at in found)
 
-        wait_until(is_idle, "all lanes idle", timeout_s=60)
-        for loop in periodic_jobs(config, clients, ledgers, slots.progress):
-            if checkpoints and loop.what == "checkpoints":
-                loop.step()
+        try:
+            wait_until(is_idle, f"{wanted} idle lanes", timeout_s=_IDLE_S_MAX)
+        except AssertionError as exc:
+            seen = [f"{at.lane}: {at.state}" for at in self.slots.progress().values()]
+            raise AssertionError(f"{exc}: {seen} {self.reconciler.problems}") from exc
+
+    def step(self, what: str, flow: FlowId | None = None) -> None:
+        """One step of a periodic job, such as `checkpoints`, of every flow that has it."""
+        found = [
+            job for (of, name), job in self.jobs.items() if name == what and flow in (None, of)
+        ]
+        assert found, f"no flow has {what}"
+        for job in found:
+            job.step()
+
+    @property
+    def stalls(self) -> list[str]:
+        """A sentence for each lane that is stalled."""
+        states = [at.state for at in self.slots.progress().values()]
+        return [state.detail for state in states if isinstance(state, Stalled)]
+
+    def settle(self) -> None:
+        """Lanes leave the slot, their heads in the ledger."""
+        self.slots.apply({_ONLY_SLOT: ()})
+
+
+@contextmanager
+def running_inside(file: Path, *, periodic: bool = False) -> Iterator[InsideMirror]:
+    """A mirror that follows its topics and lanes until the block ends; with `periodic` jobs too."""
+    with closing(InsideMirror(file)) as inside:
+        stop = threading.Event()
+        problems: list[BaseException] = []
+
+        def follow() -> None:
+            try:
+                while not stop.wait(_TICK_S):
+                    inside.reconciler.apply_policies(inside.slots)
+                    if inside.reconciler.due:
+                        inside.reconcile()
+            except BaseException as exc:  # noqa: BLE001 - raised on the test's own thread below
+                problems.append(exc)
+
+        inside.reconcile()
+        follower = threading.Thread(target=follow, daemon=True)
+        jobs = PeriodicJobs(list(inside.jobs.values()) if periodic else [], lambda _: True)
+        follower.start()
+        jobs.start()
+        try:
+            yield inside
+        finally:
+            stop.set()
+            jobs.stop()
+            follower.join(_IDLE_S_MAX)
+        assert not problems, problems
+        assert not inside.slots.has_ended, "the slot ended by itself"
+
+
+def carry(file: Path, *, lanes: int | None = None, checkpoints: bool = False) -> None:
+    """Mirror until nothing waits, then stop; by default as many lanes as are planned."""
+    with closing(InsideMirror(file)) as inside:
+        inside.catch_up(lanes)
+        if checkpoints:
+            inside.step("checkpoints")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.view import TopicView
-from heliograph.ledger.entries import Entry, HeadEntry, StartEntry, ledger_topic, new_author
+from heliograph.ledger.entries import Entry, ledger_topic
 from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, TopicId, TopicName
+from tests.kit.entries import head_entry, start_entry
 
 
 def open_ledger(
@@ -28,28 +29,6 @@ def begin_lanes(ledgers: LedgerService, flow: FlowId, topic: str, written: Topic
 
 
 def _begun(topic: TopicName, partition: int, target_id: TopicId | None) -> list[Entry]:
-    start = StartEntry(
-        topic=topic,
-        partition=partition,
-        position=0,
-        author=new_author(),
-        source_offset=0,
-        target_offset=0,
-        source_topic_id=None,
-        target_topic_id=target_id,
-        at_ms=1,
-    )
-    head = HeadEntry(
-        topic=topic,
-        partition=partition,
-        position=0,
-        source_next_offset=0,
-        source_end_offset=0,
-        target_next_offset=0,
-        source_topic_id=None,
-        target_topic_id=target_id,
-        at_ms=1,
-        state="idle",
-        detail="",
-    )
+    start = start_entry(topic, partition, target_topic_id=target_id)
+    head = head_entry(topic, partition, target_topic_id=target_id)
     return [start, head]

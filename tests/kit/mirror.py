@@ -1,36 +1,24 @@
-"""The real thing in tests: `heliograph run` as its own process, what it says, what its map says."""
+"""One flow in tests: its file, what arrives by it, and whether its map is exact."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from heliograph.config.load import load_config
 from heliograph.ledger.service import LedgerService
-from heliograph.ledger.translate import Exact, LaneEnd, OffsetMap
 from heliograph.ledger.view import LaneRecord
-from heliograph.model import ClusterAlias, FlowId, TopicName
+from heliograph.model import ClusterAlias, FlowId, OffsetRange, StallReason, TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
-from tests.kit.maps import offset_of
-from tests.kit.records import Rec, assert_same_records, end_offsets, read_all
-from tests.kit.topics import admin_of, create_topic, wait_until
+from tests.kit.exact import assert_exact_lane
+from tests.kit.records import assert_same_records, end_offsets, read_all
+from tests.kit.topics import create_topic, wait_until
 
-START_S_MAX: Final = 90.0
 COPY_S_MAX: Final = 60.0
-STOP_S_MAX: Final = 90.0
-_LAST_WORDS: Final = 4_000
-_GAP_CHECKED: Final = 100
 _BEING_CREATED: Final = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -66,11 +54,10 @@ def write_config(
 
     Several aliases may name one cluster, so that one process mirrors under several policies.
     """
+    common = {"replication.factor": "1", "refresh.topics.interval.seconds": "1", **top}
     lines = [
         f"clusters = {', '.join(clusters)}",
-        "replication.factor = 1",
-        "refresh.topics.interval.seconds = 1",
-        *(f"{name} = {value}" for name, value in top.items()),
+        *(f"{name} = {value}" for name, value in common.items()),
     ]
     for alias, cluster in clusters.items():
         if isinstance(cluster, str):
@@ -92,109 +79,6 @@ def lasting_topic(
     return create_topic(
         cluster, topic, partitions=partitions, config={"retention.ms": "-1", **(config or {})}
     )
-
-
-class MirrorRun:
-    """One `heliograph run`, in a process group of its own, as a terminal would start it."""
-
-    def __init__(self, config: Path, log_path: Path, *arguments: str) -> None:
-        self.config = config
-        self._log_path = log_path
-        with log_path.open("ab") as log:
-            self._child = subprocess.Popen(
-                [sys.executable, "-m", "heliograph", "run", str(config), "--quiet", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    @property
-    def said(self) -> str:
-        """Everything the process wrote, Spark's own words included."""
-        return self._log_path.read_text(encoding="utf-8", errors="replace")
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._child.poll()
-
-    def wait_for_words(self, *words: str, timeout_s: float = COPY_S_MAX) -> str:
-        """The first line that holds all of these; fails with the log's end when there is none."""
-        found = ""
-
-        def heard() -> bool:
-            nonlocal found
-            lines = self.said.splitlines()
-            found = next((line for line in lines if all(word in line for word in words)), "")
-            if not found and self.exit_code is not None:
-                raise AssertionError(f"ended with {self.exit_code}:\n{self.last_words}")
-            return bool(found)
-
-        try:
-            wait_until(heard, f"a line with {words}", timeout_s=timeout_s)
-        except AssertionError as exc:
-            raise AssertionError(f"{exc}\n{self.last_words}") from exc
-        return found
-
-    def await_running(self) -> None:
-        self.wait_for_words("lanes handed to", timeout_s=START_S_MAX)
-
-    def stop(self, number: signal.Signals = signal.SIGTERM, *, group: bool = False) -> int:
-        """Ask it to end; the exit code. A terminal's Ctrl-C reaches the whole `group`."""
-        if group:
-            os.killpg(self._child.pid, number)
-        else:
-            self._child.send_signal(number)
-        return self.wait()
-
-    def wait(self, timeout_s: float = STOP_S_MAX) -> int:
-        try:
-            return self._child.wait(timeout_s)
-        except subprocess.TimeoutExpired as exc:
-            raise AssertionError(f"still running after {timeout_s} s:\n{self.last_words}") from exc
-
-    def members(self) -> list[psutil.Process]:
-        """The process and all its children: Spark's JVM, Python workers."""
-        try:
-            root = psutil.Process(self._child.pid)
-            return [root, *root.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
-
-    def kill(self) -> None:
-        """At once, children included."""
-        for member in self.members():
-            try:
-                member.kill()
-            except psutil.NoSuchProcess:
-                continue
-        self._child.wait(STOP_S_MAX)
-
-    @property
-    def last_words(self) -> str:
-        return self.said[-_LAST_WORDS:]
-
-
-@contextmanager
-def running_mirror(config: Path, *arguments: str) -> Iterator[MirrorRun]:
-    """Up and carrying lanes; whatever is left of it at the end is killed."""
-    mirror = MirrorRun(config, config.with_suffix(f".{time.monotonic_ns()}.log"), *arguments)
-    try:
-        mirror.await_running()
-        yield mirror
-    finally:
-        mirror.kill()
-
-
-def mirror_once(config: Path, *, timeout_s: float = 180.0) -> MirrorRun:
-    """`run --once`, ended by itself."""
-    log_path = config.with_suffix(f".{time.monotonic_ns()}.log")
-    mirror = MirrorRun(config, log_path, "--once")
-    try:
-        mirror.wait(timeout_s)
-    finally:
-        mirror.kill()
-    return mirror
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +143,36 @@ class Route:
         finally:
             ledgers.close()
 
+    def await_stall(
+        self, topic: str, reason: StallReason, *, partition: int = 0, timeout_s: float = COPY_S_MAX
+    ) -> str:
+        """Until the ledger says that the lane is stalled for that reason; the sentence it gives."""
+        found: dict[int, LaneRecord] = {}
+
+        def is_stalled() -> bool:
+            nonlocal found
+            found = self.lane_records(topic)
+            head = found[partition].head if partition in found else None
+            return head is not None and head.state == f"stalled: {reason.value}"
+
+        what = f"{self.flow}/{topic}-{partition} stalled: {reason}"
+        try:
+            wait_until(is_stalled, what, timeout_s=timeout_s, poll_s=0.2)
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}; the ledger has {found}") from exc
+        head = found[partition].head
+        assert head is not None
+        return head.detail
+
+    def await_losses(self, topic: str, *lost: OffsetRange) -> None:
+        """Until the ledger has exactly these source offsets as given up, and no others."""
+
+        def are_noted() -> bool:
+            record = self.lane_records(topic).get(0)
+            return record is not None and [loss.lost for loss in record.losses] == list(lost)
+
+        wait_until(are_noted, f"{lost} given up in {topic}", timeout_s=COPY_S_MAX, poll_s=0.2)
+
     def assert_exact_map(
         self, topic: str, *, read_committed: bool = True, gaps: bool = True
     ) -> None:
@@ -283,42 +197,3 @@ def route(
         source=source[1],
         target=target[1],
     )
-
-
-def assert_exact_lane(
-    lane: LaneRecord, source: Sequence[Rec], target: Sequence[Rec], *, gaps: bool = True
-) -> None:
-    """`source` is all mirrored; `target` may hold records of others too."""
-    runs, there = lane.runs, {record.offset: record for record in target}
-    last = source[-1].offset
-    last_position = runs.position_of_source(last)
-    last_target = runs.target_offset_at(last_position)
-    end = LaneEnd(
-        position=last_position + 1,
-        source_next_offset=last + 1,
-        target_next_offset=last_target + 1,
-    )
-    offsets = OffsetMap(lane, end)
-    asked = 0
-    for record in source:
-        position = runs.position_of_source(record.offset)
-        found = runs.target_offset_at(position)
-        assert runs.source_offset_at(position) == record.offset, f"no run holds {record.offset}"
-        assert found in there, f"source {record.offset} maps to {found}, where nothing is"
-        assert there[found].content == record.content, f"source {record.offset} is not at {found}"
-        assert offsets.to_source(found) == Exact(offset=record.offset)
-        # A consumer that stands in a gap goes on with the record behind it.
-        since = max(asked, record.offset - _GAP_CHECKED) if gaps else record.offset
-        for offset in range(since, record.offset + 1):
-            answer = offsets.to_target(offset)
-            assert offset_of(answer) == found, f"source offset {offset}"
-        asked = record.offset + 1
-    assert offsets.to_target(last + 1) == Exact(offset=last_target + 1)
-
-
-def delete_records_before(cluster: LocalCluster, topic: str, offsets: Mapping[int, int]) -> None:
-    """What retention does, at once and to the offset: each log then starts there."""
-    admin = admin_of(cluster)
-    wanted = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-    for answer in admin.delete_records(wanted).values():
-        answer.result(30)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -73,6 +74,14 @@ def delete_topic(cluster: LocalCluster, topic: str) -> None:
     )
 
 
+def delete_records_before(cluster: LocalCluster, topic: str, offsets: Mapping[int, int]) -> None:
+    """What retention does, at once and to the offset: each log then starts there."""
+    admin = admin_of(cluster)
+    wanted = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+    for answer in admin.delete_records(wanted).values():
+        answer.result(30)
+
+
 def set_topic_config(cluster: LocalCluster, topic: str, config: Mapping[str, str | None]) -> None:
     """None takes a setting back to the broker's default. Returns when the broker goes by it."""
     entries = [
@@ -103,6 +112,13 @@ def set_topic_config(cluster: LocalCluster, topic: str, config: Mapping[str, str
         )
 
     wait_until(is_in_force, f"settings of {topic}", poll_s=0.02)
+
+
+def topic_config(cluster: LocalCluster, topic: str) -> dict[str, str]:
+    """Every setting as the broker shows it, defaults included."""
+    admin = admin_of(cluster)
+    (answer,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+    return {name: entry.value for name, entry in answer.result(_TIMEOUT_S).items()}
 
 
 def _is_same(shown: str, wanted: str) -> bool:

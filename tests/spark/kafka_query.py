@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.kit.connector import connector_jars
-from tests.spark.kit import engine, running_session, wait_until
+from tests.kit.topics import wait_until
+from tests.spark.kit import PATIENCE_S, engine, running_session
 
 _BATCH_OFFSETS_MAX: Final = 150
 _LAYOUT: Final = "spark.sql.streaming.offsetLog.formatVersion"
@@ -72,7 +73,11 @@ def main(orders: list[Order]) -> None:
             for out in queries.keys() - held.keys():
                 queries[out].awaitTermination()
         if held:
-            wait_until(lambda: all(event.is_set() for event in held.values()))
+            wait_until(
+                lambda: all(event.is_set() for event in held.values()),
+                "held batches",
+                timeout_s=PATIENCE_S,
+            )
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from heliograph.engine.slots import Slots
 from heliograph.engine.supervisor import SlotHealth, SlotState
 from heliograph.engine.task import CarrierFactory, Clusters
 from heliograph.model import LaneId
+from tests.kit.topics import wait_until
 from tests.spark.fake_carrier import JOURNAL_VARIABLE, FakeCarrier
 
 REPOSITORY = Path(__file__).parents[2]
@@ -70,21 +70,21 @@ def running_slots(
         slots.stop()
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"not within {timeout_s} s")
-        time.sleep(0.05)
-
-
 def wait_running(slots: Slots) -> tuple[SlotHealth, ...]:
-    wait_until(lambda: all(slot.state is SlotState.RUNNING for slot in slots.health()))
+    wait_until(
+        lambda: all(slot.state is SlotState.RUNNING for slot in slots.health()),
+        "running slots",
+        timeout_s=PATIENCE_S,
+    )
     return slots.health()
 
 
 def wait_replaced(slots: Slots, number: int) -> tuple[SlotHealth, ...]:
-    wait_until(lambda: slots.health()[number].replaced > 0)
+    wait_until(
+        lambda: slots.health()[number].replaced > 0,
+        f"another slot {number}",
+        timeout_s=PATIENCE_S,
+    )
     return wait_running(slots)
 
 
@@ -94,7 +94,9 @@ def wait_moving(slots: Slots, *ids: LaneId) -> None:
     wait_until(
         lambda: all(
             i in slots.progress() and slots.progress()[i].records not in (0, before[i]) for i in ids
-        )
+        ),
+        f"progress of {ids}",
+        timeout_s=PATIENCE_S,
     )
 
 

@@ -14,7 +14,8 @@ import psutil
 import pyspark
 
 from heliograph_tools.localkafka.ports import accepts
-from tests.spark.kit import LIGHT_JVM, wait_until
+from tests.kit.topics import wait_until
+from tests.spark.kit import LIGHT_JVM
 
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 _START_S_MAX: Final = 60.0
@@ -34,7 +35,7 @@ class Standalone:
     def start_worker(self) -> psutil.Process:
         """Returns at once; Spark waits for workers by itself."""
         # A worker that is ahead of its master comes back ten seconds later.
-        wait_until(lambda: accepts(self._port), timeout_s=_START_S_MAX)
+        wait_until(lambda: accepts(self._port), "a master", timeout_s=_START_S_MAX)
         name = f"worker-{len(self._processes)}"
         place = ("--work-dir", str(self._folder / name))
         return self._start(

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.spark.kit import REPOSITORY, wait_until
+from tests.kit.topics import wait_until
+from tests.spark.kit import PATIENCE_S, REPOSITORY
 
 LEASE_MS = 3_000
 DRIVER = f"""
@@ -92,7 +93,7 @@ def last_record_s(journal: Path) -> float:
 def test_slots_of_a_frozen_driver_stop_within_the_lease_and_return_when_it_wakes(
     driver: subprocess.Popen[bytes], journal: Path
 ) -> None:
-    wait_until(lambda: len(written(journal)) == 2)
+    wait_until(lambda: len(written(journal)) == 2, "two slots that write", timeout_s=PATIENCE_S)
     frozen_s = time.monotonic()
 
     os.kill(driver.pid, signal.SIGSTOP)
@@ -105,7 +106,9 @@ def test_slots_of_a_frozen_driver_stop_within_the_lease_and_return_when_it_wakes
 
     assert stopped == still
     assert carried_on_s < LEASE_MS / 1000 + 0.5
-    wait_until(lambda: sum(written(journal).values()) > sum(still.values()))
+    wait_until(
+        lambda: sum(written(journal).values()) > sum(still.values()), "slots that write again"
+    )
 
 
 def test_a_driver_whose_jvm_is_killed_says_so_and_ends() -> None:

@@ -20,8 +20,10 @@ from heliograph.engine.slots import Slots
 from heliograph.engine.supervisor import SlotState
 from heliograph.errors import EngineError
 from heliograph.model import ClusterAlias, Copying, Idle, Paused, SlotId
+from tests.kit.topics import wait_until
 from tests.spark.fake_carrier import BrokenCarrier
 from tests.spark.kit import (
+    PATIENCE_S,
     engine,
     kill,
     running_session,
@@ -29,7 +31,6 @@ from tests.spark.kit import (
     wait_moving,
     wait_replaced,
     wait_running,
-    wait_until,
 )
 from tests.unit.engine.lanes import FLOW, lane
 
@@ -86,9 +87,17 @@ def test_lanes_pause_resume_and_are_throttled(slots: Slots) -> None:
     wait_moving(slots, lane(0).id, lane(1).id)
 
     slots.pause([lane(0).id])
-    wait_until(lambda: isinstance(slots.progress()[lane(0).id].state, Paused))
+    wait_until(
+        lambda: isinstance(slots.progress()[lane(0).id].state, Paused),
+        "a paused lane",
+        timeout_s=PATIENCE_S,
+    )
     slots.resume([lane(0).id])
-    wait_until(lambda: isinstance(slots.progress()[lane(0).id].state, Copying))
+    wait_until(
+        lambda: isinstance(slots.progress()[lane(0).id].state, Copying),
+        "a lane that copies",
+        timeout_s=PATIENCE_S,
+    )
     slots.throttle(FLOW, 1)
     time.sleep(0.5)
     throttled = [slots.progress()[lane(0).id].records]
@@ -122,8 +131,8 @@ def test_a_frozen_slot_loses_its_lanes_after_the_lease_and_not_before(
     started_s = time.monotonic()
 
     os.kill(frozen.pid, signal.SIGSTOP)
-    wait_until(lambda: slots.health()[1].state is SlotState.SILENT)
-    wait_until(lambda: slots.health()[1].replaced > 0)
+    wait_until(lambda: slots.health()[1].state is SlotState.SILENT, "silence", timeout_s=PATIENCE_S)
+    wait_until(lambda: slots.health()[1].replaced > 0, "another slot", timeout_s=PATIENCE_S)
     elapsed_s = time.monotonic() - started_s
 
     wait_running(slots)
@@ -131,7 +140,9 @@ def test_a_frozen_slot_loses_its_lanes_after_the_lease_and_not_before(
     # The last beat before the freeze may be an eighth of the lease old, and a report comes later.
     assert elapsed_s > 0.8 * config.lease_ms_max / 1000
     # Spark kills what it cancelled, frozen or not.
-    wait_until(lambda: not psutil.pid_exists(frozen.pid))
+    wait_until(
+        lambda: not psutil.pid_exists(frozen.pid), "the frozen one's end", timeout_s=PATIENCE_S
+    )
 
 
 def test_a_slot_that_fails_says_why_and_is_started_again(
@@ -140,7 +151,9 @@ def test_a_slot_that_fails_says_why_and_is_started_again(
     with running_slots(session, config, count=1, carrier=BrokenCarrier) as slots:
         slots.apply({S0: (lane(0),)})
 
-        wait_until(lambda: slots.health()[0].replaced > 1)
+        wait_until(
+            lambda: slots.health()[0].replaced > 1, "a slot replaced twice", timeout_s=PATIENCE_S
+        )
 
         assert "failed: carrier: ValueError: pretend bug" in slots.health()[0].detail
 
@@ -153,7 +166,7 @@ def test_growing_and_shrinking_leaves_the_other_slots_alone(slots: Slots) -> Non
     grown = wait_running(slots)
     slots.resize(1)
     slots.apply({S0: (lane(0), lane(1))})
-    wait_until(lambda: len(slots.health()) == 1)
+    wait_until(lambda: len(slots.health()) == 1, "one slot", timeout_s=PATIENCE_S)
 
     assert slots.wait_applied(10)
     assert len(grown) == 3

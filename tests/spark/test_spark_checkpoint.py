@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,18 +20,12 @@ from typing import Any, Final
 import pytest
 from typer.testing import CliRunner
 
-from heliograph.broker.clients import Clients
 from heliograph.cli.app import app
-from heliograph.config.load import load_config
-from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import CheckpointError
-from heliograph.ledger.service import LedgerService
-from heliograph.model import Idle
 from heliograph_tools.localkafka.cluster import LocalCluster
-from tests.kit.inside import InsideSlots
+from tests.kit.inside import carry
 from tests.kit.mirror import lasting_topic, write_config
 from tests.kit.records import NewRec, Transaction, numbered, produce, produce_transactions
-from tests.kit.topics import wait_until
 from tests.spark.kafka_query import Order, batches, write_orders
 
 # Aliases of its own: other tests mirror between the same two clusters.
@@ -276,27 +269,12 @@ def _run(folder: Path, orders: list[Order]) -> int:
 
 
 def _mirror(folder: Path, pair: dict[str, LocalCluster]) -> None:
-    config = load_config(
-        write_config(
-            folder / "mirror.properties",
-            {SOURCE: pair["A"], TARGET: pair["B"]},
-            {f"{SOURCE}->{TARGET}": {"topics": TOPIC}},
-        )
+    config = write_config(
+        folder / "mirror.properties",
+        {SOURCE: pair["A"], TARGET: pair["B"]},
+        {f"{SOURCE}->{TARGET}": {"topics": TOPIC}},
     )
-    with ExitStack() as stack:
-        clients = stack.enter_context(closing(Clients(config)))
-        ledgers = stack.enter_context(closing(LedgerService(config.clusters)))
-        slots = stack.enter_context(closing(InsideSlots(config.clusters)))
-        mirror = Reconciler(config, ledgers, clients, 1)
-        mirror.reconcile(slots)
-        wait_until(
-            lambda: (
-                len(slots.progress()) == PARTITIONS
-                and all(isinstance(at.state, Idle) for at in slots.progress().values())
-            ),
-            "all lanes idle",
-            timeout_s=60,
-        )
+    carry(config, lanes=PARTITIONS)
 
 
 def _config_without_source(folder: Path, target: LocalCluster) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -113,7 +114,9 @@ class RecordWriter:
         with self._lock:
             producer, self._producer, self._is_closed = self._producer, None, True
         if producer is not None:
-            producer.flush(_CLOSE_S_MAX)
+            # A producer that failed for good raises it once more; `write` has told it already.
+            with suppress(KafkaException):
+                producer.flush(_CLOSE_S_MAX)
 
     def _opened(self) -> Any:
         try:

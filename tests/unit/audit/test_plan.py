@@ -15,7 +15,6 @@ from heliograph.audit.plan import (
     tail_units,
 )
 from heliograph.audit.units import UnitMap
-from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.view import LaneRecord, LedgerView
@@ -27,6 +26,7 @@ from heliograph.model import (
     TopicName,
     TopicPartition,
 )
+from tests.kit.entries import start_entry
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 SOURCE = TopicPartition(topic=TopicName("orders"), partition=3)
@@ -39,16 +39,13 @@ GAPPED = (
 
 
 def location(runs: tuple[Run, ...], position: int) -> LaneLocation:
-    start = StartEntry(
-        topic=SOURCE.topic,
-        partition=SOURCE.partition,
+    start = start_entry(
+        SOURCE.topic,
+        SOURCE.partition,
         position=runs[0].position,
         author="me",
         source_offset=runs[0].source_offset,
         target_offset=runs[0].target_offset,
-        source_topic_id=None,
-        target_topic_id=None,
-        at_ms=1,
     )
     folded = Runs(runs)
     return LaneLocation(

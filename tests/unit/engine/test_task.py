@@ -22,8 +22,8 @@ from heliograph.engine.messages import (
 )
 from heliograph.engine.task import CarrierFactory, Outcome, SlotOrder, SlotResult, run_slot
 from heliograph.model import LaneId, LaneProgress, SlotId
+from tests.kit.topics import wait_until
 from tests.spark.fake_carrier import BrokenCarrier, FakeCarrier
-from tests.spark.kit import wait_until
 from tests.unit.engine.lanes import lane
 
 TOKEN = b"t" * 32
@@ -121,7 +121,7 @@ def test_a_drain_settles_all_lanes_and_returns_them(run: Run, script: Script) ->
 
     assert settlement.outcome is Outcome.DRAINED
     assert {progress.state.kind for progress in settlement.lanes} == {"idle"}
-    wait_until(lambda: set(script.settled) == {lane(0).id, lane(1).id})
+    wait_until(lambda: set(script.settled) == {lane(0).id, lane(1).id}, "both lanes settled")
 
 
 def test_a_slot_that_loses_its_driver_stops_after_its_lease(

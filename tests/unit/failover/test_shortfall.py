@@ -5,11 +5,11 @@ from __future__ import annotations
 from heliograph.failover.shortfall import find_losses
 from heliograph.failover.source_ends import SourceEnds
 from heliograph.inspect.lag import PendingRecord
-from heliograph.ledger.entries import HeadEntry
 from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName, TopicPartition
+from tests.kit.entries import head_entry
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 SOURCE = TopicPartition(topic=TopicName("orders"), partition=0)
@@ -20,18 +20,13 @@ SILENT = SourceEnds(at_ms=9_000, problem="cluster A: no broker answers")
 def location(*, next_offset: int, noted_end: int | None = None) -> LaneLocation:
     head = None
     if noted_end is not None:
-        head = HeadEntry(
-            topic=SOURCE.topic,
-            partition=0,
-            position=50,
+        head = head_entry(
+            SOURCE.topic,
+            records=50,
             source_next_offset=min(next_offset, noted_end),
             source_end_offset=noted_end,
-            target_next_offset=50,
-            source_topic_id=None,
-            target_topic_id=None,
             at_ms=5_000,
             state="copying",
-            detail="",
         )
     runs = Runs([Run(position=0, source_offset=0, target_offset=0)])
     return LaneLocation(

@@ -24,6 +24,7 @@ from heliograph.ledger.translate import LaneEnd
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import TopicName, TopicPartition
 from heliograph.wire.mirror_records import Checkpoint
+from tests.kit.entries import start_entry
 
 GROUP = "billing"
 
@@ -63,15 +64,12 @@ def run(position: int, source_offset: int, target_offset: int) -> Run:
 
 
 def start(at: Run, *, adopted: bool = False, at_ms: int = 1) -> StartEntry:
-    return StartEntry(
-        topic=ORDERS.topic,
-        partition=0,
+    return start_entry(
+        ORDERS.topic,
         position=at.position,
         author="a",
         source_offset=at.source_offset,
         target_offset=at.target_offset,
-        source_topic_id=None,
-        target_topic_id=None,
         at_ms=at_ms,
         adopted=adopted,
     )

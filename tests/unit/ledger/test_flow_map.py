@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from heliograph.config.schema import FlowConfig
-from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.flow_map import RunningMap
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.translate import Exact
@@ -20,6 +19,7 @@ from heliograph.model import (
     TopicName,
     TopicPartition,
 )
+from tests.kit.entries import start_entry
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 ORDERS = TopicPartition(topic=TopicName("orders"), partition=0)
@@ -32,19 +32,7 @@ class Ledgers:
     def __init__(self) -> None:
         self.reads = 0
         self.view = LedgerView()
-        self.view.apply(
-            StartEntry(
-                topic=ORDERS.topic,
-                partition=0,
-                position=0,
-                author="me",
-                source_offset=100,
-                target_offset=7,
-                source_topic_id=None,
-                target_topic_id=None,
-                at_ms=1,
-            )
-        )
+        self.view.apply(start_entry(ORDERS.topic, author="me", source_offset=100, target_offset=7))
 
     def ask(self, _: FlowId, question: Callable[[LedgerView], Any]) -> Any:
         self.reads += 1

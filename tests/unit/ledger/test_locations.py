@@ -10,6 +10,7 @@ from heliograph.ledger.locations import LaneLocation, _location, first_offset_di
 from heliograph.ledger.runs import Run
 from heliograph.ledger.view import LaneRecord, LedgerView
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName, TopicPartition
+from tests.kit.entries import head_entry, start_entry
 
 TOPIC = TopicName("orders")
 LANE = LaneId(
@@ -19,17 +20,7 @@ LANE = LaneId(
 
 
 def start(source: int = 0, target: int = 0) -> StartEntry:
-    return StartEntry(
-        topic=TOPIC,
-        partition=0,
-        position=0,
-        author=new_author(),
-        source_offset=source,
-        target_offset=target,
-        source_topic_id=None,
-        target_topic_id=None,
-        at_ms=0,
-    )
+    return start_entry(TOPIC, source_offset=source, target_offset=target, at_ms=0)
 
 
 def run(position: int, source: int, target: int) -> RunsEntry:
@@ -38,18 +29,12 @@ def run(position: int, source: int, target: int) -> RunsEntry:
 
 
 def head(position: int, source_next: int) -> HeadEntry:
-    return HeadEntry(
-        topic=TOPIC,
-        partition=0,
-        position=position,
+    return head_entry(
+        TOPIC,
+        records=position,
         source_next_offset=source_next,
         source_end_offset=source_next,
-        target_next_offset=position,
-        source_topic_id=None,
-        target_topic_id=None,
         at_ms=0,
-        state="idle",
-        detail="",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heliograph.ledger.entries import StartEntry, new_author
+from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.translate import (
     Clamped,
@@ -14,7 +14,8 @@ from heliograph.ledger.translate import (
     Unsafe,
     has_unknown_before,
 )
-from heliograph.model import TopicId, TopicName
+from heliograph.model import TopicId
+from tests.kit.entries import start_entry
 from tests.kit.maps import map_of
 
 
@@ -130,16 +131,11 @@ OLD, NEW = (
 
 
 def start(position: int, topic_id: TopicId, *, adopted: bool = False) -> StartEntry:
-    return StartEntry(
-        topic=TopicName("orders"),
-        partition=0,
+    return start_entry(
+        "orders",
         position=position,
-        author=new_author(),
-        source_offset=0,
         target_offset=position,
         source_topic_id=topic_id,
-        target_topic_id=None,
-        at_ms=1,
         adopted=adopted,
     )
 

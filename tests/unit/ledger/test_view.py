@@ -33,6 +33,7 @@ from heliograph.model import (
     TopicName,
     TopicPartition,
 )
+from tests.kit.entries import head_entry, start_entry
 
 ORDERS = TopicName("orders")
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
@@ -48,33 +49,18 @@ FIRST, SECOND = "1" * 32, "2" * 32
 
 
 def start(position: int, author: str, source_offset: int) -> StartEntry:
-    return StartEntry(
-        topic=ORDERS,
-        partition=3,
+    return start_entry(
+        ORDERS,
+        3,
         position=position,
         author=author,
         source_offset=source_offset,
         target_offset=position,
-        source_topic_id=None,
-        target_topic_id=None,
-        at_ms=1,
     )
 
 
 def head(position: int) -> HeadEntry:
-    return HeadEntry(
-        topic=ORDERS,
-        partition=3,
-        position=position,
-        source_next_offset=position,
-        source_end_offset=position,
-        target_next_offset=position,
-        source_topic_id=None,
-        target_topic_id=None,
-        at_ms=1,
-        state="idle",
-        detail="",
-    )
+    return head_entry(ORDERS, 3, records=position)
 
 
 def runs(*triples: tuple[int, int, int], end: int | None = None, author: str = FIRST) -> RunsEntry:
