@@ -11,7 +11,14 @@ import pytest
 from heliograph.model import StallReason
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/ARCHITECTURE.md", "docs/GUARANTEES.md", "CONTRIBUTING.md"]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "bench/README.md",
+    "docs/ARCHITECTURE.md",
+    "docs/GUARANTEES.md",
+    "docs/tutorial.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

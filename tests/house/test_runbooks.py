@@ -12,7 +12,9 @@ from tests.unit.cli.test_app_reference import COMMANDS, flags
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs/guides").glob("*.md"))
-PAGES = [ROOT / "README.md", *GUIDES]
+TUTORIAL = ROOT / "docs/tutorial.md"
+REFERENCES = sorted((ROOT / "docs/reference").glob("*.md"))
+PAGES = [ROOT / "README.md", TUTORIAL, *GUIDES]
 
 
 def typed(page: Path) -> list[list[str]]:
@@ -41,8 +43,14 @@ def test_the_runbooks_go_through_every_command_of_recovery() -> None:
     assert named >= {"failover", "failback", "drill", "audit", "offsets", "status"}
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
-def test_every_link_of_a_guide_leads_somewhere(page: Path) -> None:
+def test_the_first_screen_of_the_runbooks_is_six_commands() -> None:
+    first_screen = "\n".join((ROOT / "docs/guides/failover.md").read_text().splitlines()[:25])
+
+    assert len(re.findall(r"^\$ heliograph ", first_screen, re.MULTILINE)) == 6
+
+
+@pytest.mark.parametrize("page", [TUTORIAL, *GUIDES, *REFERENCES], ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     broken = [
         link
         for link in re.findall(r"\]\(([^)]+)\)", page.read_text())
