@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from heliograph.clock import now_ms
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
-from heliograph.ledger.entries import HeadEntry, RunsEntry, new_author, runs_entries
-from heliograph.ledger.json_value import TEXT_CHARS_MAX
+from heliograph.ledger.entries import TEXT_CHARS_MAX, HeadEntry, RunsEntry, new_author, runs_entries
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
 from heliograph.model import (

@@ -1,4 +1,4 @@
-"""What the ledger's records say. Pure; runs anywhere; `entry_codec` has their bytes.
+"""What the ledger's records say. No I/O; runs anywhere; `entry_codec` has their bytes.
 
     key                                   value
     flow|<producer id>                    JSON    which producer id stands for the flow
@@ -42,6 +42,9 @@ from heliograph.model import (
 
 RUNS_PER_ENTRY_MAX: Final = 16_384
 """A run takes 30 bytes at most, so an entry stays under half of a broker's default record limit."""
+
+TEXT_CHARS_MAX: Final = 255
+"""Of a text in a JSON value; longer ones are cut by whoever writes them."""
 
 ADOPTED: Final = "adopted"
 """State of a head whose lane was taken over from a MirrorMaker 2 and not carried since."""

@@ -1,16 +1,24 @@
-"""The ledger's records as bytes; `entries` has what they say. Pure; runs anywhere."""
+"""The ledger's records as bytes; `entries` has what they say. Runs anywhere; does no I/O.
+
+Keys are read and written by hand, because the many records (runs, heads) are found by them. JSON
+values are declared once each, as a type that both sides go by; `runs_codec` has the binary ones.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from enum import StrEnum
-from typing import Final, TypeVar, assert_never
+from typing import Annotated, Any, Final, TypeVar, assert_never
 from urllib.parse import quote, unquote_to_bytes
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.errors import InvariantError, WireError
 from heliograph.ledger.entries import (
+    TEXT_CHARS_MAX,
     AclEntry,
     AclKey,
     Entry,
@@ -31,13 +39,14 @@ from heliograph.ledger.entries import (
     StartKey,
     key_of,
 )
-from heliograph.ledger.json_value import Fields, to_json
 from heliograph.ledger.runs import OFFSET_MAX
 from heliograph.ledger.runs_codec import decode_runs, encode_runs
-from heliograph.model import ClusterAlias, FlowId, OffsetRange, StallReason, TopicId, TopicName
+from heliograph.model import FlowId, OffsetRange, StallReason, TopicId, TopicName
 
 PARTITION_MAX: Final = 2**31 - 1
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
+VERSION: Final = 1
+JSON_BYTES_MAX: Final = 4_096
 MEMO_BYTES_MAX: Final = 512 * 1024
 """Half of a broker's default record limit."""
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -47,31 +56,121 @@ _TEXT_BYTES_MAX: Final = 2**15 - 1
 """Longest string in Kafka's ACL requests, so every ACL a broker can have fits."""
 _TEXT_AS_IT_IS: Final = ":*,=/@"
 """What texts in keys may hold unescaped, beside letters, digits and `_.-~`."""
-_FLOW_FIELDS: Final = frozenset(
-    {"source", "target", "producer_epoch", "source_cluster_id", "created_ms"}
-)
-_HEAD_FIELDS: Final = frozenset(
-    {
-        "position",
-        "source_next_offset",
-        "source_end_offset",
-        "target_next_offset",
-        "source_topic_id",
-        "target_topic_id",
-        "at_ms",
-        "state",
-        "detail",
-    }
-)
-_START_FIELDS: Final = frozenset(
-    {"source_offset", "target_offset", "source_topic_id", "target_topic_id", "at_ms"}
-)
-_START_FLAGS: Final = frozenset({"adopted"})
-_LEASE_FIELDS: Final = frozenset({"host", "pid", "at_ms", "lease_ms", "slot_count"})
-_LOSS_FIELDS: Final = frozenset({"lost_end", "reason", "at_ms"})
-_ACL_FIELDS: Final = frozenset({"at_ms"})
 
 Word = TypeVar("Word", bound=StrEnum)
+
+# -- JSON values, their fields in the order in which they are written; `v` comes before them
+
+
+def _is_true(flag: bool) -> bool:
+    # One spelling per value, so that what is read is what would be written.
+    if not flag:
+        raise ValueError("is left out where it is not true")
+    return flag
+
+
+_Version = Annotated[int, Field(ge=VERSION, le=VERSION)]
+_Number = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
+_Text = Annotated[str, Field(max_length=TEXT_CHARS_MAX)]
+_TopicId = Annotated[TopicId | None, Field(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+_Flag = Annotated[bool, AfterValidator(_is_true)]
+
+
+class _Fields(TypedDict):
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")  # type: ignore[misc]
+    v: _Version
+
+
+class _FlowFields(_Fields):
+    source: _Text
+    target: _Text
+    producer_epoch: Annotated[int, Field(ge=0, le=PRODUCER_EPOCH_MAX)]
+    source_cluster_id: _Text
+    created_ms: _Number
+
+
+class _LeaseFields(_Fields):
+    host: _Text
+    pid: _Number
+    at_ms: _Number
+    lease_ms: _Number
+    slot_count: _Number
+
+
+class _HeadFields(_Fields):
+    position: _Number
+    source_next_offset: _Number
+    source_end_offset: _Number
+    target_next_offset: _Number
+    source_topic_id: _TopicId
+    target_topic_id: _TopicId
+    at_ms: _Number
+    state: _Text
+    detail: _Text
+
+
+class _LossFields(_Fields):
+    lost_end: _Number
+    reason: StallReason
+    at_ms: _Number
+
+
+class _PlainStartFields(_Fields):
+    source_offset: _Number
+    target_offset: _Number
+    source_topic_id: _TopicId
+    target_topic_id: _TopicId
+    at_ms: _Number
+
+
+class _StartFields(_PlainStartFields, total=False):
+    adopted: _Flag
+
+
+class _AclFields(_Fields):
+    at_ms: _Number
+
+
+class _Value:
+    """One kind of JSON value: written compactly, read with suspicion."""
+
+    __slots__ = ("_adapter", "_names", "_optional")
+
+    def __init__(self, fields: Any) -> None:
+        """`fields` is one of the types above, which mypy knows no type of."""
+        self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(fields)
+        self._names = [name for name in fields.__annotations__ if name != "v"]
+        self._optional: frozenset[str] = fields.__optional_keys__
+
+    def read(self, value: bytes) -> dict[str, Any]:
+        """The fields by name, as `entries` types them; without the version."""
+        if len(value) > JSON_BYTES_MAX:
+            raise WireError(
+                f"ledger value has {len(value)} bytes, expected at most {JSON_BYTES_MAX}"
+            )
+        try:
+            fields = self._adapter.validate_json(value)
+        except ValidationError as exc:
+            raise WireError(f"ledger value: {first_problem(exc)}") from exc
+        del fields["v"]
+        return fields
+
+    def write(self, entry: Entry, **otherwise: object) -> bytes:
+        """The entry's attributes of those names, but for what `otherwise` has."""
+        fields: dict[str, object] = {"v": VERSION}
+        for name in self._names:
+            field = otherwise[name] if name in otherwise else getattr(entry, name)
+            if field or name not in self._optional:
+                fields[name] = field
+        return json.dumps(fields, separators=(",", ":")).encode("ascii")
+
+
+_FLOW: Final = _Value(_FlowFields)
+_LEASE: Final = _Value(_LeaseFields)
+_HEAD: Final = _Value(_HeadFields)
+_LOSS: Final = _Value(_LossFields)
+_START: Final = _Value(_StartFields)
+_ACL: Final = _Value(_AclFields)
 
 
 def encode(entry: Entry) -> tuple[bytes, bytes]:
@@ -79,20 +178,20 @@ def encode(entry: Entry) -> tuple[bytes, bytes]:
     key = encode_key(key_of(entry))
     match entry:
         case FlowEntry():
-            value = _flow_value(entry)
+            value = _FLOW.write(entry, source=entry.flow.source, target=entry.flow.target)
         case LeaseEntry():
-            value = _lease_value(entry)
+            value = _LEASE.write(entry)
         case HeadEntry():
-            value = _head_value(entry)
+            value = _HEAD.write(entry)
         case RunsEntry():
             # Checked by its codec; reading thousands of runs back for each write would show.
             return key, encode_runs(entry.runs, entry.end_position)
         case LossEntry():
-            value = _loss_value(entry)
+            value = _LOSS.write(entry, lost_end=entry.lost.end)
         case StartEntry():
-            value = _start_value(entry)
+            value = _START.write(entry)
         case AclEntry():
-            value = to_json({"at_ms": entry.at_ms})
+            value = _ACL.write(entry)
         case MemoEntry():
             value = entry.text.encode()
         case _:
@@ -114,18 +213,23 @@ def decode(key: bytes, value: bytes | None) -> Entry | None:
         case FlowKey():
             return _decode_flow(parsed, value)
         case LeaseKey():
-            return _decode_lease(parsed, value)
+            return LeaseEntry(author=parsed.author, **_LEASE.read(value))
         case HeadKey():
-            return _decode_head(parsed, value)
+            return HeadEntry(topic=parsed.topic, partition=parsed.partition, **_HEAD.read(value))
         case RunsKey():
             return decode_runs_entry(parsed, value)
         case LossKey():
             return _decode_loss(parsed, value)
         case StartKey():
-            return _decode_start(parsed, value)
+            return StartEntry(
+                topic=parsed.topic,
+                partition=parsed.partition,
+                position=parsed.position,
+                author=parsed.author,
+                **_START.read(value),
+            )
         case AclKey():
-            at_ms = Fields(value, _ACL_FIELDS).number("at_ms")
-            return AclEntry(binding=parsed.binding, at_ms=at_ms)
+            return AclEntry(binding=parsed.binding, **_ACL.read(value))
         case MemoKey():
             return MemoEntry(subject=parsed.subject, text=_memo_text(value))
         case _:
@@ -264,141 +368,23 @@ def _one_of(kind: type[Word], text: str) -> Word:
         raise WireError(f"ledger key: not a {kind.__name__}: {text[:80]!r}") from exc
 
 
-def _flow_value(entry: FlowEntry) -> bytes:
-    return to_json(
-        {
-            "source": entry.flow.source,
-            "target": entry.flow.target,
-            "producer_epoch": entry.producer_epoch,
-            "source_cluster_id": entry.source_cluster_id,
-            "created_ms": entry.created_ms,
-        }
-    )
-
-
 def _decode_flow(key: FlowKey, value: bytes) -> FlowEntry:
-    fields = Fields(value, _FLOW_FIELDS)
-    return FlowEntry(
-        flow=FlowId(
-            source=ClusterAlias(fields.text("source")), target=ClusterAlias(fields.text("target"))
-        ),
-        producer_id=key.producer_id,
-        producer_epoch=fields.number("producer_epoch", PRODUCER_EPOCH_MAX),
-        source_cluster_id=fields.text("source_cluster_id"),
-        created_ms=fields.number("created_ms"),
-    )
-
-
-def _lease_value(entry: LeaseEntry) -> bytes:
-    return to_json(
-        {
-            "host": entry.host,
-            "pid": entry.pid,
-            "at_ms": entry.at_ms,
-            "lease_ms": entry.lease_ms,
-            "slot_count": entry.slot_count,
-        }
-    )
-
-
-def _decode_lease(key: LeaseKey, value: bytes) -> LeaseEntry:
-    fields = Fields(value, _LEASE_FIELDS)
-    return LeaseEntry(
-        author=key.author,
-        host=fields.text("host"),
-        pid=fields.number("pid"),
-        at_ms=fields.number("at_ms"),
-        lease_ms=fields.number("lease_ms"),
-        slot_count=fields.number("slot_count"),
-    )
-
-
-def _head_value(entry: HeadEntry) -> bytes:
-    return to_json(
-        {
-            "position": entry.position,
-            "source_next_offset": entry.source_next_offset,
-            "source_end_offset": entry.source_end_offset,
-            "target_next_offset": entry.target_next_offset,
-            "source_topic_id": entry.source_topic_id,
-            "target_topic_id": entry.target_topic_id,
-            "at_ms": entry.at_ms,
-            "state": entry.state,
-            "detail": entry.detail,
-        }
-    )
-
-
-def _decode_head(key: HeadKey, value: bytes) -> HeadEntry:
-    fields = Fields(value, _HEAD_FIELDS)
-    return HeadEntry(
-        topic=key.topic,
-        partition=key.partition,
-        position=fields.number("position"),
-        source_next_offset=fields.number("source_next_offset"),
-        source_end_offset=fields.number("source_end_offset"),
-        target_next_offset=fields.number("target_next_offset"),
-        source_topic_id=_topic_id(fields, "source_topic_id"),
-        target_topic_id=_topic_id(fields, "target_topic_id"),
-        at_ms=fields.number("at_ms"),
-        state=fields.text("state"),
-        detail=fields.text("detail"),
-    )
-
-
-def _topic_id(fields: Fields, name: str) -> TopicId | None:
-    text = fields.topic_id(name)
-    return None if text is None else TopicId(text)
-
-
-def _loss_value(entry: LossEntry) -> bytes:
-    return to_json({"lost_end": entry.lost.end, "reason": entry.reason.value, "at_ms": entry.at_ms})
+    fields = _FLOW.read(value)
+    flow = FlowId(source=fields.pop("source"), target=fields.pop("target"))
+    return FlowEntry(flow=flow, producer_id=key.producer_id, **fields)
 
 
 def _decode_loss(key: LossKey, value: bytes) -> LossEntry:
-    fields = Fields(value, _LOSS_FIELDS)
-    lost_end = fields.number("lost_end")
+    fields = _LOSS.read(value)
+    lost_end = fields.pop("lost_end")
     if lost_end < key.lost_start:
         raise WireError(f"ledger loss ends at {lost_end}, before it starts at {key.lost_start}")
-    reason = fields.text("reason")
-    if reason not in {known.value for known in StallReason}:
-        raise WireError(f"ledger loss for no known reason: {reason[:80]!r}")
     return LossEntry(
         topic=key.topic,
         partition=key.partition,
         position=key.position,
         lost=OffsetRange(start=key.lost_start, end=lost_end),
-        reason=StallReason(reason),
-        at_ms=fields.number("at_ms"),
-    )
-
-
-def _start_value(entry: StartEntry) -> bytes:
-    return to_json(
-        {
-            "source_offset": entry.source_offset,
-            "target_offset": entry.target_offset,
-            "source_topic_id": entry.source_topic_id,
-            "target_topic_id": entry.target_topic_id,
-            "at_ms": entry.at_ms,
-        }
-        | ({"adopted": True} if entry.adopted else {})
-    )
-
-
-def _decode_start(key: StartKey, value: bytes) -> StartEntry:
-    fields = Fields(value, _START_FIELDS, flags=_START_FLAGS)
-    return StartEntry(
-        topic=key.topic,
-        partition=key.partition,
-        position=key.position,
-        author=key.author,
-        source_offset=fields.number("source_offset"),
-        target_offset=fields.number("target_offset"),
-        source_topic_id=_topic_id(fields, "source_topic_id"),
-        target_topic_id=_topic_id(fields, "target_topic_id"),
-        at_ms=fields.number("at_ms"),
-        adopted=fields.flag("adopted"),
+        **fields,
     )
 
 
@@ -413,3 +399,10 @@ def _memo_text(value: bytes) -> str:
     if not isinstance(parsed, dict):
         raise WireError("ledger memo is not a JSON object")
     return text
+
+
+def first_problem(exc: ValidationError) -> str:
+    """Which field is wrong, and how."""
+    problem = exc.errors(include_input=False, include_url=False, include_context=False)[0]
+    field = ".".join(str(step) for step in problem["loc"])
+    return f"{field}: {problem['msg']}" if field else problem["msg"]
