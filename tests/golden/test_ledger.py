@@ -9,7 +9,21 @@ from typing import Any, Final
 
 import pytest
 
+from heliograph.audit.plan import (
+    AuditEndNote,
+    end_memo,
+    lane_memo,
+    note_of,
+    repairs_memo,
+    repairs_of,
+)
+from heliograph.ledger.drill_note import last_memo, last_of, schedule_memo, schedule_of
+from heliograph.ledger.entries import MemoEntry
 from heliograph.ledger.entry_codec import decode, decode_key, encode, encode_key
+from heliograph.ledger.fence import fence_entry, fence_of
+from heliograph.ledger.memo import Memo
+from heliograph.ledger.view import LedgerView
+from heliograph.model import TopicName, TopicPartition
 
 GOLDEN: Final = json.loads((Path(__file__).parent / "ledger-eeaabf2.json").read_text())
 RECORDS: Final[list[dict[str, Any]]] = GOLDEN["records"]
@@ -59,3 +73,45 @@ def test_the_golden_file_has_every_kind_with_and_without_what_may_be_left_out() 
     assert {(start["adopted"], start["source_topic_id"] is None) for start in starts} == {
         (adopted, is_unknown) for adopted in (False, True) for is_unknown in (False, True)
     }
+
+
+def written_again(view: LedgerView, subject: str) -> MemoEntry | None:
+    """What is read of a memo by the module that owns its subject, as that module writes it."""
+    head, *rest = subject.split("/")
+    if head == "fence":
+        fence = fence_of(view)
+        return None if fence is None else fence_entry(fence)
+    if head == "drill":
+        schedule = schedule_of(view)
+        return None if schedule is None else schedule_memo(schedule)
+    if head == "drill.last":
+        last = last_of(view)
+        return None if last is None else last_memo(last)
+    if not rest:
+        end = Memo[AuditEndNote](AuditEndNote).read(view, subject)
+        if end is None:
+            return None
+        return end_memo(at_ms=end.at_ms, records=end.records, counts=end.findings)
+    lane = TopicPartition(topic=TopicName(rest[0]), partition=int(rest[1]))
+    if head == "audit.repaired":
+        return repairs_memo(lane, repairs_of(view, lane))
+    note = note_of(view, lane)
+    return None if note is None else lane_memo(lane, note)
+
+
+@pytest.mark.parametrize("owner", ["fence", "drill", "drill.last", "audit", "audit.repaired"])
+def test_memos_of_an_earlier_version_are_read_and_written_to_the_same_bytes(owner: str) -> None:
+    rows = [
+        row
+        for row in of_kind("memo")
+        if row["key"].removeprefix("memo|").split("/")[0] == owner and row["value"] is not None
+    ]
+
+    assert len(rows) > 1
+    for row in rows:
+        view = LedgerView()
+        view.apply_record(key_of(row), value_of(row))
+        entry = written_again(view, row["key"].removeprefix("memo|"))
+
+        assert entry is not None
+        assert encode(entry) == (key_of(row), value_of(row))

@@ -1,4 +1,4 @@
-"""What an audit found, gathered unit by unit. Pure; runs anywhere; everything here pickles."""
+"""What an audit found, gathered unit by unit. Runs anywhere; everything here pickles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from heliograph.audit.units import AuditUnit
+from heliograph.ledger.memo import OffsetPair
 from heliograph.model import LaneId, OffsetRange, TopicPartition
 
 FINDINGS_MAX: Final = 1_000
@@ -33,12 +36,15 @@ class Finding:
     """Records that differ in one way. A range without offsets says where they would be."""
 
     kind: FindingKind
-    source: OffsetRange | None
+    source: OffsetPair | None
     """None where the source has nothing like it."""
-    target: OffsetRange | None
+    target: OffsetPair | None
     records: int
     note: str = ""
     """Which part differs, or what else is known."""
+
+
+_FINDING: Final[TypeAdapter[Finding]] = TypeAdapter(Finding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,24 +134,9 @@ def without(finding: Finding, repaired: Iterable[OffsetRange]) -> list[Finding]:
 
 
 def finding_row(finding: Finding) -> dict[str, object]:
-    """A finding as JSON has it; `finding_from` reads it."""
-    return {
-        "kind": finding.kind.value,
-        "source": _bounds(finding.source),
-        "target": _bounds(finding.target),
-        "records": finding.records,
-        "note": finding.note,
-    }
-
-
-def finding_from(row: Mapping[str, object]) -> Finding:
-    return Finding(
-        kind=FindingKind(str(row["kind"])),
-        source=_range(row["source"]),
-        target=_range(row["target"]),
-        records=int(str(row["records"])),
-        note=str(row["note"]),
-    )
+    """A finding as JSON has it, on the command line as in the ledger."""
+    row: dict[str, object] = _FINDING.dump_python(finding, mode="json")
+    return row
 
 
 def _less(whole: OffsetRange, part: OffsetRange) -> list[OffsetRange]:
@@ -192,15 +183,3 @@ def _span(before: OffsetRange | None, after: OffsetRange | None) -> OffsetRange 
     if before is None or after is None:
         return None
     return OffsetRange(start=before.start, end=after.end)
-
-
-def _bounds(part: OffsetRange | None) -> list[int] | None:
-    return None if part is None else [part.start, part.end]
-
-
-def _range(bounds: object) -> OffsetRange | None:
-    if bounds is None:
-        return None
-    if not isinstance(bounds, list | tuple) or len(bounds) != 2:
-        raise ValueError(f"not a range: {bounds!r}")
-    return OffsetRange(start=int(bounds[0]), end=int(bounds[1]))

@@ -7,20 +7,20 @@ the flow's ledger, so that an audit that was stopped goes on there.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Final
 
-from heliograph.audit.findings import Finding, FindingKind, finding_from, finding_row
+from heliograph.audit.findings import Finding, FindingKind
 from heliograph.audit.units import AuditUnit
 from heliograph.broker.cluster import LATEST, Cluster
 from heliograph.broker.log import fetch_once
-from heliograph.errors import BrokerError, MirrorError
+from heliograph.errors import BrokerError, MirrorError, WireError
 from heliograph.ledger.entries import RUNS_PER_ENTRY_MAX, MemoEntry
 from heliograph.ledger.locations import LaneLocation
+from heliograph.ledger.memo import Memo, OffsetPair
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.view import LedgerView
 from heliograph.model import LaneId, OffsetRange, TopicPartition
@@ -63,6 +63,28 @@ class LaneProgressNote:
     is_over: bool
     """Whether the audit that wrote it came to its end."""
     findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEndNote:
+    """What the last audit that came to its end found, as the ledger has it."""
+
+    at_ms: int
+    records: int
+    findings: Mapping[FindingKind, int]
+    """Records of each kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairsNote:
+    """Source offsets of a lane that repairs appended again, as the ledger has them."""
+
+    source: tuple[OffsetPair, ...]
+
+
+_PROGRESS: Final[Memo[LaneProgressNote]] = Memo(LaneProgressNote)
+_END: Final[Memo[AuditEndNote]] = Memo(AuditEndNote)
+_REPAIRED: Final[Memo[RepairsNote]] = Memo(RepairsNote)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,60 +238,36 @@ async def plan_lanes(
 
 
 def note_of(view: LedgerView, lane: TopicPartition) -> LaneProgressNote | None:
-    """How far the lane was compared; None where nobody noted it, or not so that it makes sense."""
-    text = view.memos.get(f"{_SUBJECT}/{lane.topic}/{lane.partition}")
-    if text is None:
-        return None
+    """How far the lane was compared; None where that was not noted, or cannot be read."""
     try:
-        fields = json.loads(text)
-        return LaneProgressNote(
-            position=int(fields["position"]),
-            at_ms=int(fields["at_ms"]),
-            is_over=bool(fields["is_over"]),
-            findings=tuple(finding_from(row) for row in fields["findings"]),
-        )
-    except (KeyError, TypeError, ValueError, MirrorError):
+        return _PROGRESS.read(view, f"{_SUBJECT}/{lane.topic}/{lane.partition}")
+    except WireError:
         return None
 
 
 def lane_memo(lane: TopicPartition, note: LaneProgressNote) -> MemoEntry:
-    fields = {
-        "v": 1,
-        "position": note.position,
-        "at_ms": note.at_ms,
-        "is_over": note.is_over,
-        "findings": [finding_row(one) for one in note.findings[:_NOTED_FINDINGS_MAX]],
-    }
-    return MemoEntry(subject=f"{_SUBJECT}/{lane.topic}/{lane.partition}", text=json.dumps(fields))
+    kept = replace(note, findings=note.findings[:_NOTED_FINDINGS_MAX])
+    return _PROGRESS.entry(f"{_SUBJECT}/{lane.topic}/{lane.partition}", kept)
 
 
 def end_memo(*, at_ms: int, records: int, counts: Mapping[FindingKind, int]) -> MemoEntry:
     """That an audit came to its end, and what it found."""
-    fields = {
-        "v": 1,
-        "at_ms": at_ms,
-        "records": records,
-        "findings": {kind.value: count for kind, count in counts.items()},
-    }
-    return MemoEntry(subject=_SUBJECT, text=json.dumps(fields))
+    return _END.entry(_SUBJECT, AuditEndNote(at_ms=at_ms, records=records, findings=dict(counts)))
 
 
 def repairs_of(view: LedgerView, lane: TopicPartition) -> tuple[OffsetRange, ...]:
-    text = view.memos.get(f"{_REPAIRS}/{lane.topic}/{lane.partition}")
-    if text is None:
-        return ()
+    """Source offsets that `--repair` appended again, as far as that was noted and can be read."""
     try:
-        rows = json.loads(text)["source"]
-        return tuple(OffsetRange(start=int(start), end=int(end)) for start, end in rows)
-    except (KeyError, TypeError, ValueError, MirrorError):
+        note = _REPAIRED.read(view, f"{_REPAIRS}/{lane.topic}/{lane.partition}")
+    except WireError:
         return ()
+    return () if note is None else note.source
 
 
 def repairs_memo(lane: TopicPartition, ranges: Iterable[OffsetRange]) -> MemoEntry:
     # Of more than fit a memo the rest is known by the header of each record.
-    rows = [[part.start, part.end] for part in islice(ranges, _NOTED_REPAIRS_MAX)]
-    fields = {"v": 1, "source": rows}
-    return MemoEntry(subject=f"{_REPAIRS}/{lane.topic}/{lane.partition}", text=json.dumps(fields))
+    note = RepairsNote(source=tuple(islice(ranges, _NOTED_REPAIRS_MAX)))
+    return _REPAIRED.entry(f"{_REPAIRS}/{lane.topic}/{lane.partition}", note)
 
 
 def round_robin(plans: Iterable[LanePlan]) -> Iterator[AuditUnit]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,7 +30,7 @@ from heliograph.inspect.status import StatusReader
 from heliograph.ledger.access import open_ledger
 from heliograph.ledger.entries import MemoEntry
 from heliograph.ledger.locations import Wanted
-from heliograph.model import FlowId, LaneId, OffsetRange, TopicName, TopicPartition
+from heliograph.model import FlowId, LaneId, TopicName, TopicPartition
 
 _NOTE_S: Final = 5.0
 _WRITE_S_MAX: Final = 30.0
@@ -286,12 +286,3 @@ class _Course:
                 counts[finding.kind] -= finding.records - sum(one.records for one in rest)
                 left += rest
         return left, +counts
-
-
-def missing_ranges(findings: Iterable[LaneFinding]) -> Mapping[LaneId, tuple[OffsetRange, ...]]:
-    """Source offsets to append again, by lane."""
-    found: defaultdict[LaneId, list[OffsetRange]] = defaultdict(list)
-    for one in findings:
-        if one.finding.kind is FindingKind.MISSING and one.finding.source is not None:
-            found[one.lane].append(one.finding.source)
-    return {lane: tuple(ranges) for lane, ranges in found.items()}

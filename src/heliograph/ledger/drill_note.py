@@ -1,17 +1,19 @@
-"""When a flow is drilled and how the last drill went, as its ledger has it. Pure; runs anywhere.
+"""When a flow is drilled and how the last drill went, as its ledger has it. Runs anywhere.
 
 Both are memos: they outlive drivers, and every driver that comes to lead the flow finds them.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field
 
 from heliograph.errors import WireError
-from heliograph.ledger.entries import MemoEntry, MemoKey, Tombstone
+from heliograph.ledger.entries import MemoEntry, Tombstone
+from heliograph.ledger.memo import Memo, forget_memo
 from heliograph.ledger.view import LedgerView
 
 SCHEDULE_SUBJECT: Final = "drill"
@@ -24,15 +26,22 @@ _REASON_CHARS_MAX: Final = 500
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _EVERY: Final = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
 Verdict = Literal["pass", "fail", "not done"]
-_VERDICTS: Final[tuple[Verdict, ...]] = ("pass", "fail", "not done")
+
+
+def _is_regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as exc:
+        raise ValueError(f"is no regular expression: {exc}") from exc
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    every_s: int
+    every_s: Annotated[int, Field(ge=EVERY_S_MIN)]
     set_ms: int
-    sample_records: int
-    group: str | None = None
+    sample_records: Annotated[int, Field(ge=1)]
+    group: Annotated[str, AfterValidator(_is_regex)] | None = None
     rpo_s_max: float | None = None
     rto_s_max: float | None = None
 
@@ -90,72 +99,34 @@ def next_due_ms(schedule: Schedule, last: LastDrill | None) -> int:
     return last.at_ms + int(wait_s * 1000)
 
 
+_SCHEDULE: Final[Memo[Schedule]] = Memo(Schedule)
+_LAST: Final[Memo[LastDrill]] = Memo(LastDrill)
+
+
 def schedule_memo(schedule: Schedule) -> MemoEntry:
-    return _memo(SCHEDULE_SUBJECT, asdict(schedule))
+    return _SCHEDULE.entry(SCHEDULE_SUBJECT, schedule)
 
 
 def no_schedule() -> Tombstone:
-    return Tombstone(key=MemoKey(subject=SCHEDULE_SUBJECT))
+    return forget_memo(SCHEDULE_SUBJECT)
 
 
 def last_memo(last: LastDrill) -> MemoEntry:
-    reasons = [reason[:_REASON_CHARS_MAX] for reason in last.reasons[:_REASONS_MAX]]
-    return _memo(LAST_SUBJECT, {**asdict(last), "reasons": reasons})
+    reasons = tuple(reason[:_REASON_CHARS_MAX] for reason in last.reasons[:_REASONS_MAX])
+    return _LAST.entry(LAST_SUBJECT, replace(last, reasons=reasons))
 
 
 def schedule_of(view: LedgerView) -> Schedule | None:
-    """Raises `WireError` where it makes no sense: somebody counts on being told of failures."""
-    if SCHEDULE_SUBJECT not in view.memos:
-        return None
+    """Raises `WireError` where it cannot be read: an operator counts on hearing of failures."""
     try:
-        fields = json.loads(view.memos[SCHEDULE_SUBJECT])
-        group = fields["group"]
-        schedule = Schedule(
-            every_s=int(fields["every_s"]),
-            set_ms=int(fields["set_ms"]),
-            sample_records=int(fields["sample_records"]),
-            group=None if group is None else str(group),
-            rpo_s_max=_number(fields["rpo_s_max"]),
-            rto_s_max=_number(fields["rto_s_max"]),
-        )
-        re.compile(schedule.group or "")
-        if schedule.every_s < EVERY_S_MIN or schedule.sample_records < 1:
-            raise ValueError("less than the least")
-    except (KeyError, TypeError, ValueError, re.error) as exc:
-        raise WireError(
-            "the ledger's schedule makes no sense: set it again with `heliograph drill --every`"
-        ) from exc
-    return schedule
+        return _SCHEDULE.read(view, SCHEDULE_SUBJECT)
+    except WireError as exc:
+        raise WireError(f"{exc}; set it again with `heliograph drill --every`") from exc
 
 
 def last_of(view: LedgerView) -> LastDrill | None:
-    """None where there is none, or none that makes sense."""
-    if LAST_SUBJECT not in view.memos:
-        return None
+    """None where there is none, or none that can be read: the next drill writes another."""
     try:
-        fields = json.loads(view.memos[LAST_SUBJECT])
-        verdict = next(one for one in _VERDICTS if one == fields["verdict"])
-        records = fields["rpo_records"]
-        return LastDrill(
-            at_ms=int(fields["at_ms"]),
-            verdict=verdict,
-            reasons=tuple(str(reason) for reason in fields["reasons"]),
-            rpo_records=None if records is None else int(records),
-            rpo_s=_number(fields["rpo_s"]),
-            rto_s=_number(fields["rto_s"]),
-            groups=int(fields["groups"]),
-            compared_records=int(fields["compared_records"]),
-            repeated_records=int(fields["repeated_records"]),
-            lost_records=int(fields["lost_records"]),
-            host=str(fields["host"]),
-        )
-    except (KeyError, TypeError, ValueError, StopIteration):
+        return _LAST.read(view, LAST_SUBJECT)
+    except WireError:
         return None
-
-
-def _memo(subject: str, fields: dict[str, Any]) -> MemoEntry:
-    return MemoEntry(subject=subject, text=json.dumps({"v": 1, **fields}))
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)

@@ -1,17 +1,18 @@
-"""A flow that was failed over stays down until somebody lifts its fence. Runs on the driver.
+"""The fence of a flow that was failed over: no driver mirrors it until an operator lifts the fence.
 
 After a failover clients write to the target. A mirror that went on by itself when the source comes
 back would put old records behind theirs, so the fence is in the ledger, where every driver looks
-before it carries the flow.
+before it carries the flow. Runs on the driver.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Final
 
-from heliograph.ledger.entries import MemoEntry, MemoKey, Tombstone
+from heliograph.errors import WireError
+from heliograph.ledger.entries import MemoEntry, Tombstone
+from heliograph.ledger.memo import Memo, forget_memo
 from heliograph.ledger.view import LedgerView
 
 _SUBJECT: Final = "fence"
@@ -21,25 +22,23 @@ _SUBJECT: Final = "fence"
 class Fence:
     at_ms: int
     why: str
-    """A sentence for whoever wonders why nothing is mirrored."""
+    """Why nothing is mirrored, as a sentence for the operator."""
+
+
+_MEMO: Final[Memo[Fence]] = Memo(Fence)
 
 
 def fence_of(view: LedgerView) -> Fence | None:
-    text = view.memos.get(_SUBJECT)
-    if text is None:
-        return None
     try:
-        fields = json.loads(text)
-        return Fence(at_ms=int(fields["at_ms"]), why=str(fields["why"]))
-    except (KeyError, TypeError, ValueError):
-        # Nobody can say what it was for; lifting it must be somebody's decision all the same.
-        return Fence(at_ms=0, why="the ledger has a fence that cannot be read")
+        return _MEMO.read(view, _SUBJECT)
+    except WireError as exc:
+        # What it was for is not known; lifting it must be an operator's decision all the same.
+        return Fence(at_ms=0, why=f"the ledger has a fence that cannot be read ({exc})")
 
 
 def fence_entry(fence: Fence) -> MemoEntry:
-    text = json.dumps({"v": 1, "at_ms": fence.at_ms, "why": fence.why})
-    return MemoEntry(subject=_SUBJECT, text=text)
+    return _MEMO.entry(_SUBJECT, fence)
 
 
 def unfence_entry() -> Tombstone:
-    return Tombstone(key=MemoKey(subject=_SUBJECT))
+    return forget_memo(_SUBJECT)

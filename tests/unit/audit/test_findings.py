@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pickle
 
+from pydantic import TypeAdapter
+
 from heliograph.audit.findings import (
     FINDINGS_MAX,
     Finding,
     FindingKind,
     Tally,
-    finding_from,
     finding_row,
     gathered,
     ranges_of,
@@ -96,5 +97,12 @@ def test_a_finding_survives_json_and_pickle() -> None:
         note="x",
     )
 
-    assert finding_from(finding_row(one)) == one
+    assert finding_row(one) == {
+        "kind": "foreign",
+        "source": None,
+        "target": [1, 2],
+        "records": 1,
+        "note": "x",
+    }
+    assert TypeAdapter(Finding).validate_python(finding_row(one)) == one
     assert pickle.loads(pickle.dumps(one)) == one

@@ -88,7 +88,7 @@ def test_a_schedule_that_makes_no_sense_is_told_and_not_followed(change: dict[st
 
     view = folded(MemoEntry(subject=SCHEDULE_SUBJECT, text=json.dumps(fields)))
 
-    with pytest.raises(WireError, match="set it again"):
+    with pytest.raises(WireError, match=rf"memo\|drill: {next(iter(change))}.*set it again"):
         schedule_of(view)
 
 
