@@ -355,7 +355,7 @@ def test_a_person_sees_what_would_be_done_may_say_no_and_sees_what_was_done(
     assert "nothing was changed" in refused.err
     assert done.code == 0, done.err
     assert "RTO" in done.out
-    assert "nobody could ask the source" in done.out
+    assert "the source did not say where it ended" in done.out
     assert re.search(r"fence +\d+\.\d s  no driver led it; 2 lanes stand still", done.err)
 
 

@@ -25,7 +25,7 @@ from typing import IO, Final
 from heliograph_tools.localkafka.kafka import cache_folder, kafka_classpath
 
 TUTORIAL: Final = Path(__file__).parents[2] / "docs" / "tutorial.md"
-COMMAND_S_MAX: Final = 120.0
+COMMAND_S_MAX: Final = 180.0
 SETTLE_S_MAX: Final = 40.0
 """A mirror may need a moment until `status` says what the page says; a reader would look twice."""
 _POLL_S: Final = 0.5

@@ -172,7 +172,7 @@ class Connection:
     def frame(self, frame: memoryview) -> None:
         """A whole answer has arrived; the buffer behind it belongs to the receiver from here on."""
         if len(frame) < 5 or not self._waiting:
-            self.close(WireError(f"{self.name}: an answer nobody asked for"))
+            self.close(WireError(f"{self.name}: an answer without a request"))
             return
         correlation, on_answer = self._waiting.popleft()
         (got,) = _LENGTH.unpack_from(frame)

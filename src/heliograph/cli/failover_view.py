@@ -42,7 +42,7 @@ def print_preview(found: Preview) -> None:
         done = ", ".join(step.name for step in found.unfinished.done) or "nothing"
         console.print(f"an unfinished one is taken up; done so far: {done}", soft_wrap=True)
     console.print(f"steps: {', '.join(found.steps)}")
-    carried = f"carried by {found.driver}" if found.driver else "nobody carries the flow"
+    carried = f"carried by {found.driver}" if found.driver else "no driver carries the flow"
     answers = found.source_problem or "the source answers"
     console.print(f"{carried}; {answers}", soft_wrap=True)
     _print_groups(found.moves, found.unplaced)
@@ -68,7 +68,7 @@ def print_report(report: FailoverReport) -> None:
         _print_losses(report.losses)
         rpo = f"RPO: at least {lost:,} records"
     elif not report.is_loss_known:
-        rpo = "RPO: no record is known to be lost, but nobody could ask the source where it ended"
+        rpo = "RPO: no record is known to be lost, but the source did not say where it ended"
     console.print(f"RTO {report.seconds:.1f} s; {rpo}", soft_wrap=True)
     if report.skipped:
         console.print(f"left alone, in use: {', '.join(report.skipped)}", soft_wrap=True)

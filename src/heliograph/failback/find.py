@@ -123,9 +123,9 @@ async def _require_no_open_transactions(pair: ClusterPair, source: Bounds) -> No
     for at, (_, end) in source.items():
         if known(stable[at]) < end:
             raise MirrorError(
-                f"cluster {pair.source.alias}: a transaction is open on {at}, so nobody can say "
+                f"cluster {pair.source.alias}: a transaction is open on {at}, so it is not known "
                 "yet which of its records count; the broker ends it when it times out "
-                "(transaction.timeout.ms), then do this again"
+                "(transaction.timeout.ms), then run this command again"
             )
 
 

@@ -70,7 +70,7 @@ async def begin_lanes(
         for topic in partings:
             what = chosen[topic.topic]
             if what is None:
-                raise InvariantError(f"{topic.topic}: nobody chose what to do with it")
+                raise InvariantError(f"{topic.topic}: no resolution was chosen for it")
             for divergence in topic.partitions:
                 begin = beginning(topic, divergence, what, preserve=context.preserve)
                 if begin is not None:

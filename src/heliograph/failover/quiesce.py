@@ -70,7 +70,7 @@ async def wait_no_leader(ledger: OpenLedger, flow: FlowId, tell: Tell) -> str:
             told, last = holder.author, holder
             tell(
                 f"waiting for {_name(holder)} to let go "
-                f"(given up for dead in {watch.left_s(holder):.0f} s)"
+                f"(its lease expires in {watch.left_s(holder):.0f} s)"
             )
         await asyncio.sleep(_LOOK_S)
 
@@ -90,8 +90,8 @@ async def wait_idle(
         if monotonic_s() - began_s > STILL_S_MAX:
             some = ", ".join(str(lane) for lane in moving[:3])
             raise RecoveryRefused(
-                f"{flow.id}: {len(moving)} lanes still move though nobody holds the lease, such as "
-                f"{some}: stop the driver that runs with --no-lease, then do this again"
+                f"{flow.id}: {len(moving)} lanes still move though no driver holds the lease, such "
+                f"as {some}: stop the driver that runs with --no-lease, then run this command again"
             )
         if not is_told:
             is_told = True

@@ -229,7 +229,7 @@ def _differing(groups: GroupAdmin, wanted: Mapping[str, Offsets]) -> dict[str, B
                 stands = "nowhere" if there is None else str(there.offset)
                 problems[group] = BrokerError(
                     f"{at} was committed at {to.offset} and stands at {stands} a moment later: "
-                    "somebody else commits in this group"
+                    "another client commits in this group"
                 )
                 break
     return problems

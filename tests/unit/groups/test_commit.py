@@ -106,7 +106,7 @@ def test_a_group_that_stands_elsewhere_a_moment_later_is_told() -> None:
     assert report.committed == ("g1",)
     assert report.problems["g0"] == (
         "A.orders-0 was committed at 7 and stands at 9 a moment later: "
-        "somebody else commits in this group"
+        "another client commits in this group"
     )
 
 

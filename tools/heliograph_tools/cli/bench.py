@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BENCH_HELP: Final = """Measure Heliograph, MirrorMaker 2 and the floor, on the same brokers.
 
-Every row is run with each system in turn, several times; the medians are told. Ends with 1 when a
+Every row is run with each system in turn, several times; the medians are shown. Ends with 1 when a
 system did not do its work.
 
 Examples:

@@ -47,7 +47,7 @@ def up(
         typer.Option(
             "--cluster",
             metavar="ALIAS[:BROKERS]",
-            help="A cluster and how many brokers it has, one unless told. May be repeated.",
+            help="A cluster and how many brokers it has, one by default. May be repeated.",
         ),
     ] = None,
     tls: Annotated[

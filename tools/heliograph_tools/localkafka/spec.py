@@ -67,7 +67,7 @@ class ClusterSpec:
         if self.more_sasl and self.sasl is None:
             return "more_sasl needs sasl, which is what the admin user uses"
         if self.jwks is not None and self.sasl == BEARER_MECHANISM:
-            return "jwks needs another sasl first: nobody here signs a token for the admin user"
+            return "jwks needs another sasl first: there is no signed token for the admin user"
         if self.jwks is not None and BEARER_MECHANISM not in self.mechanisms:
             return f"jwks needs {BEARER_MECHANISM} in more_sasl"
         odd = [n for n, word in self.users.items() if not (_WORD.match(n) and _WORD.match(word))]
