@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -123,6 +124,10 @@ EXAMPLES: dict[str, Entry] = {
     "acl": ACL,
     "memo": MEMO,
 }
+
+
+def test_every_kind_of_entry_has_an_example() -> None:
+    assert {type(entry) for entry in EXAMPLES.values()} == set(get_args(Entry))
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
