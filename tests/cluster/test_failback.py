@@ -158,7 +158,11 @@ def test_a_lane_whose_producer_the_broker_has_forgotten_is_found_in_its_log(
     start = location.record.starts[0]
     # As a day later: nothing but the lane's start is left to go by.
     forgotten = replace(
-        location, exact=False, position=start.position, record=replace(location.record, head=None)
+        location,
+        exact=False,
+        position=start.position,
+        last_sequence=-1,
+        record=replace(location.record, head=None),
     )
 
     found = asyncio.run(_settled(stage, forgotten, (0, 103)))

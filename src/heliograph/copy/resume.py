@@ -1,19 +1,18 @@
 """Where each lane goes on: the log first, the ledger second. Runs on executors.
 
-1. The target partition's end and the last sequence it has of our producer, hence the position.
+1. The target partition's end and the last sequence it has of our producer.
 2. The ledger, read to its end *after* that: a run is durable before the first batch that needs it,
    so a ledger read later than the log always explains the log.
-3. Position to source offset, by the runs.
-
-Where the broker no longer remembers the producer, others wrote in between, or two runs claim the
-same place, the batches since the last head are read and say it themselves.
+3. `ledger.locate` says what the two amount to; where it asks for that, our batches are read and
+   the map is corrected by them.
+4. Position to source offset, by the runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from heliograph.broker.cluster import EARLIEST, LATEST
 from heliograph.broker.log import read_batches
@@ -23,23 +22,24 @@ from heliograph.copy.chunk import LaneCursor
 from heliograph.copy.flow import Flow
 from heliograph.copy.lane import CarriedLane
 from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError, LeaderMoved
-from heliograph.ledger.correction import Correction
 from heliograph.ledger.entries import StartEntry, new_author, runs_entries
-from heliograph.ledger.positions import position_from_sequence
+from heliograph.ledger.locate import (
+    AheadOfEnd,
+    At,
+    LogState,
+    NeedsScan,
+    Scan,
+    TargetRecreated,
+    Truncated,
+    Unexplained,
+    is_other_topic,
+    locate,
+)
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import OffsetRange, Offsets, OnExisting, StallReason, StartAt, TopicId
-from heliograph.wire.batch import SEQUENCES, Stamp
+from heliograph.wire.batch import Stamp
 
 _FLUSH_S_MAX: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A target partition as the log showed it, before the ledger was read."""
-
-    start: int
-    end: int
-    last_sequence: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +112,14 @@ def _record(flow: Flow, lane: CarriedLane) -> LaneRecord | None:
 
 async def _look(
     flow: Flow, lanes: Sequence[CarriedLane], found: dict[CarriedLane, Found]
-) -> dict[CarriedLane, Seen]:
+) -> dict[CarriedLane, LogState]:
     if flow.stamp is None:
         raise InvariantError(f"{flow.id}: looked at the log without a producer")
     targets = [lane.spec.target for lane in lanes]
     sequences = await flow.target.last_sequences(targets, flow.stamp.producer_id)
     starts = await flow.target.list_offsets(targets, EARLIEST)
     ends = await flow.target.list_offsets(targets, LATEST)
-    seen: dict[CarriedLane, Seen] = {}
+    seen: dict[CarriedLane, LogState] = {}
     for lane in lanes:
         target = lane.spec.target
         sequence, start, end = sequences[target], starts[target], ends[target]
@@ -130,7 +130,7 @@ async def _look(
         elif isinstance(end, BrokerError):
             found[lane] = end
         else:
-            seen[lane] = Seen(start=start, end=end, last_sequence=sequence)
+            seen[lane] = LogState(start=start, end=end, last_sequence=sequence)
     return seen
 
 
@@ -140,7 +140,7 @@ async def _look(
 async def _bear(
     flow: Flow,
     lanes: Sequence[CarriedLane],
-    seen: dict[CarriedLane, Seen],
+    seen: dict[CarriedLane, LogState],
     found: dict[CarriedLane, Found],
 ) -> None:
     """Write where each new lane starts. Two mirrors may do so at once: the first entry counts for
@@ -178,7 +178,7 @@ async def _bear(
     await flow.ledger.write_or_refuse(entries)
 
 
-async def _seeded(flow: Flow, lane: CarriedLane, partition: Seen, offset: int) -> Seen:
+async def _seeded(flow: Flow, lane: CarriedLane, partition: LogState, offset: int) -> LogState:
     if flow.stamp is None:
         raise InvariantError(f"{flow.id}: seeded a log without a producer")
     end = await seed(
@@ -189,7 +189,7 @@ async def _seeded(flow: Flow, lane: CarriedLane, partition: Seen, offset: int) -
         last_sequence=partition.last_sequence,
         wanted=offset,
     )
-    return Seen(start=end, end=end, last_sequence=-1)
+    return LogState(start=end, end=end, last_sequence=-1)
 
 
 def _start_entry(
@@ -212,110 +212,97 @@ def _start_entry(
 # -- lanes with history
 
 
-async def _place(flow: Flow, lane: CarriedLane, record: LaneRecord, seen: Seen) -> Found:
-    start = record.starts[-1]
-    anchor_position, anchor_target = start.position, start.target_offset
-    if anchor_position == 0 and seen.last_sequence == SEQUENCES - 1:
-        # The last of the filler: nothing of the lane's own is there yet.
-        seen = Seen(start=seen.start, end=seen.end, last_sequence=-1)
-    if record.head is not None and record.head.position > start.position:
-        anchor_position, anchor_target = record.head.position, record.head.target_next_offset
+async def _place(flow: Flow, lane: CarriedLane, record: LaneRecord, log: LogState) -> Found:
     target_topic = flow.target.topic(lane.spec.target.topic)
     if target_topic is None:
         return LeaderMoved(f"cluster {flow.target.alias}: {lane.spec.target} is gone")
-    if start.target_topic_id not in (None, target_topic.id):
-        # Before anything is read off its log: nothing there says how far this lane came.
+    foreign, start = 0, record.starts[-1]
+    found = locate(record, log, target_topic_id=target_topic.id)
+    if isinstance(found, TargetRecreated):
         detail = f"{lane.spec.target} is not the topic this lane began to write"
-        return Refused(reason=StallReason.TARGET_RECREATED, detail=detail, position=anchor_position)
-    position, foreign = await _position(flow, lane, record, seen, (anchor_position, anchor_target))
-    record = _record(flow, lane) or record
-    if start.source_topic_id not in (None, lane.spec.source_topic_id):
+        return Refused(reason=StallReason.TARGET_RECREATED, detail=detail, position=found.position)
+    if isinstance(found, Truncated):
+        raise await _too_short(flow, lane, log, found.anchor.target_offset)
+    if isinstance(found, NeedsScan):
+        found, foreign = await _scan(flow, lane, record, log, found)
+    if isinstance(found, AheadOfEnd):
+        # The leader has batches its followers do not have yet; they show soon, or are gone.
+        raise LeaderMoved(f"{lane.spec.target}: the log is ahead of its high watermark")
+    if is_other_topic(start.source_topic_id, lane.spec.source_topic_id):
         detail = f"{lane.spec.id.source} was deleted and created again"
-        return Refused(reason=StallReason.TOPIC_RECREATED, detail=detail, position=position)
-    if not record.runs.explains(position):
-        detail = f"{lane.spec.target}: no run explains position {position}"
-        return Refused(reason=StallReason.UNEXPLAINED_LOG, detail=detail, position=position)
-    source_offset = record.runs.source_offset_at(position)
+        return Refused(reason=StallReason.TOPIC_RECREATED, detail=detail, position=found.position)
+    match found:
+        case Unexplained(position=position):
+            detail = f"{lane.spec.target}: no run explains position {position}"
+            return Refused(reason=StallReason.UNEXPLAINED_LOG, detail=detail, position=position)
+        case At():
+            return _resume_at(flow, lane, found, log, target_topic.id, foreign)
+        case _:
+            assert_never(found)
+
+
+def _resume_at(
+    flow: Flow,
+    lane: CarriedLane,
+    found: At,
+    log: LogState,
+    target_topic_id: TopicId,
+    foreign_records: int,
+) -> Place:
+    record = _record(flow, lane)
+    if record is None:
+        raise InvariantError(f"{lane.spec.id}: the ledger forgot the lane while it was resumed")
+    runs, position = record.runs, found.position
+    source_offset = runs.source_offset_at(position)
     return Place(
         cursor=LaneCursor(
             next_offset=source_offset,
             position=position,
-            target_offset=max(seen.end, record.runs.target_offset_at(position)),
+            target_offset=max(log.end, runs.target_offset_at(position)),
             source_expected=source_offset,
         ),
-        target_topic_id=target_topic.id,
-        identical=record.runs.identical(position + 1),
-        foreign_records=foreign,
-        is_unknown=seen.last_sequence < 0,
-        written_until=record.runs.written_until,
+        target_topic_id=target_topic_id,
+        identical=runs.identical(position + 1),
+        foreign_records=foreign_records,
+        is_unknown=not found.is_remembered,
+        written_until=runs.written_until,
     )
 
 
-async def _position(
-    flow: Flow, lane: CarriedLane, record: LaneRecord, seen: Seen, anchor: tuple[int, int]
-) -> tuple[int, int]:
-    """The lane's position, and the records of others that the map did not know of."""
-    anchor_position, anchor_target = anchor
-    overlap_at = record.runs.overlap_at
-    if seen.last_sequence >= 0:
-        position = position_from_sequence(seen.last_sequence, anchor_position)
-        if not record.runs.explains(position):
-            return position, 0
-        if overlap_at is None or overlap_at > position:
-            expected = record.runs.target_offset_at(position)
-            if expected == seen.end:
-                return position, 0
-            if expected > seen.end:
-                raise _ahead_of_watermark(lane)
-    elif seen.end < anchor_target:
-        # Another mirror may have written both since: the log was looked at before the ledger.
-        end = (await flow.target.list_offsets([lane.spec.target], LATEST))[lane.spec.target]
-        if isinstance(end, BrokerError):
-            raise end
-        if end >= anchor_target:
-            raise LeaderMoved(f"{lane.spec.target}: has grown from {seen.end} to {end} meanwhile")
-        raise BrokerError(
-            f"{lane.spec.target}: ends at {seen.end}, but {anchor_target} was acknowledged: "
-            "the target lost records and no longer knows their producer"
-        )
-    elif seen.end == anchor_target and (overlap_at is None or overlap_at > anchor_position):
-        return anchor_position, 0
-    before = record.runs.run_before_overlap
-    if before is not None and before.position < anchor_position:
-        # The log says which of the two runs is right; the last head is too late to begin there.
-        anchor = before.position, before.target_offset
-    return await _scan(flow, lane, record, seen, anchor)
-
-
-def _ahead_of_watermark(lane: CarriedLane) -> LeaderMoved:
-    # The leader has batches its followers do not have yet; they show soon, or are gone.
-    return LeaderMoved(f"{lane.spec.target}: the log is ahead of its high watermark")
+async def _too_short(
+    flow: Flow, lane: CarriedLane, log: LogState, acknowledged: int
+) -> BrokerError:
+    # Another mirror may have written both since: the log was looked at before the ledger.
+    target = lane.spec.target
+    end = (await flow.target.list_offsets([target], LATEST))[target]
+    if isinstance(end, BrokerError):
+        return end
+    if end >= acknowledged:
+        return LeaderMoved(f"{target}: has grown from {log.end} to {end} meanwhile")
+    return BrokerError(
+        f"{target}: ends at {log.end}, but {acknowledged} was acknowledged: "
+        "the target lost records and no longer knows their producer"
+    )
 
 
 async def _scan(
-    flow: Flow, lane: CarriedLane, record: LaneRecord, seen: Seen, anchor: tuple[int, int]
-) -> tuple[int, int]:
-    """Read our batches since `anchor`; correct the map where they lie elsewhere than it says."""
+    flow: Flow, lane: CarriedLane, record: LaneRecord, log: LogState, needs: NeedsScan
+) -> tuple[At | AheadOfEnd, int]:
+    """Read our batches; correct the map where they lie elsewhere than it says.
+
+    Also returns the records of others that the map did not know of.
+    """
     if flow.stamp is None:
         raise InvariantError(f"{flow.id}: scanned a log without a producer")
-    anchor_position, read_from = anchor[0], max(anchor[1], seen.start)
-    correction = Correction(record.runs, anchor_position)
-    async for header, _ in read_batches(flow.target, lane.spec.target, read_from, seen.end):
+    scan = Scan(record, needs, log)
+    async for header, _ in read_batches(flow.target, lane.spec.target, scan.read_from, log.end):
         if header.producer_id == flow.stamp.producer_id:
-            first = position_from_sequence(header.base_sequence, anchor_position) - 1
-            correction.see(first, header.last_offset_delta + 1, header.base_offset)
-    position = correction.position
-    if seen.last_sequence >= 0:
-        known = position_from_sequence(seen.last_sequence, anchor_position)
-        if position is None and seen.start > anchor[1]:
-            position = known
-        elif (position or anchor_position) < known:
-            raise _ahead_of_watermark(lane)
-    if position is None:
-        # What lay between was deleted on the target; while only we write there, it was ours.
-        position = anchor_position + max(0, seen.start - anchor[1])
-    foreign = seen.end - record.runs.target_offset_at(position)
-    corrected = correction.runs(position, seen.end)
+            scan.see(header)
+    found = scan.found(only_ours=True)
+    if isinstance(found, AheadOfEnd):
+        return found, 0
+    foreign = log.end - record.runs.target_offset_at(found.position)
+    corrected = scan.corrected(found.position, log.end)
     if corrected:
         source = lane.spec.id.source
         # What is after the last of them moves too, so there is no end; hence an author of its own.
@@ -329,4 +316,4 @@ async def _scan(
             )
         )
         await flow.ledger.catch_up()
-    return position, max(foreign, 0)
+    return found, max(foreign, 0)

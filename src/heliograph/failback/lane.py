@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, assert_never
 
 from heliograph.audit.compare import compare_unit
 from heliograph.audit.findings import Finding, FindingKind
@@ -17,14 +17,27 @@ from heliograph.audit.units import AuditUnit
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.log import read_batches
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
-from heliograph.errors import BrokerError
+from heliograph.errors import BrokerError, LeaderMoved
 from heliograph.failback.divergence import PartitionParting
 from heliograph.failback.export import count_records
 from heliograph.ledger.access import OpenLedger
-from heliograph.ledger.correction import Correction
+from heliograph.ledger.locate import (
+    AheadOfEnd,
+    At,
+    LogState,
+    NeedsScan,
+    Scan,
+    TargetRecreated,
+    Truncated,
+    Unexplained,
+    anchor_of,
+    is_other_topic,
+    locate,
+    source_next_offset,
+)
 from heliograph.ledger.locations import LaneLocation
-from heliograph.ledger.positions import position_from_sequence
 from heliograph.ledger.runs import Run, Runs
+from heliograph.ledger.view import LaneRecord
 from heliograph.model import FlowId, OffsetRange, TopicPartition
 
 VERIFIED_RECORDS: Final = 1_000
@@ -150,7 +163,7 @@ def _recreated(pair: ClusterPair, location: LaneLocation) -> str:
         (pair.target, location.target.topic, start.target_topic_id),
     ):
         topic = cluster.topic(name)
-        if topic is not None and wanted not in (None, topic.id):
+        if topic is not None and is_other_topic(wanted, topic.id):
             return f"deleted and created again on {cluster.alias} since it was mirrored"
     return ""
 
@@ -161,50 +174,68 @@ async def settled_lane(
     """Read our batches since the last head: they say how far the lane came, and where they lie.
 
     The broker forgets a producer that is idle for a day, and a mirror that died may have left runs
-    that others' records have moved.
+    that others' records have moved. `target` is where the target's log starts and ends.
     """
-    record, runs = location.record, location.record.runs
-    start, head = record.starts[-1], record.head
-    anchor, anchor_target = start.position, start.target_offset
-    if head is not None and head.position > start.position:
-        anchor, anchor_target = head.position, head.target_next_offset
-    before = runs.run_before_overlap
-    if before is not None and before.position < anchor:
-        # The log says which of the two runs is right; the last head is too late to begin there.
-        anchor, anchor_target = before.position, before.target_offset
-    position, target_next = anchor, anchor_target
-    flow = pair.ledger.store.view.flow
-    is_settled = location.exact and location.position == anchor and before is None
-    if flow is not None and not is_settled:
-        correction = Correction(runs, anchor)
-        async for header, _ in read_batches(
-            pair.target, location.target, max(anchor_target, target[0]), target[1]
-        ):
-            if header.producer_id != flow.producer_id:
-                continue
-            first = position_from_sequence(header.base_sequence, anchor) - 1
-            count = header.last_offset_delta + 1
-            correction.see(first, count, header.base_offset)
-            target_next = header.base_offset + count
-            if location.exact and first + count >= location.position:
-                break
-        position = correction.position or (location.position if location.exact else anchor)
-        if correction.position is None:
-            target_next = max(runs.target_offset_at(position), anchor_target)
-        corrected = correction.runs(position, target_next)
-        if corrected:
-            runs = Runs(tuple(runs))
-            runs.replace_from(corrected)
-    source_next = runs.source_offset_at(position)
-    if head is not None and head.position == position:
-        # What was dropped since the last record is not in the runs.
-        source_next = max(source_next, head.source_next_offset)
+    record, anchor = location.record, anchor_of(location.record)
+    log = LogState(start=target[0], end=target[1], last_sequence=location.last_sequence)
+    found = locate(record, log)
+    match found:
+        case NeedsScan():
+            return await _scanned(pair, location, log, found)
+        case At(position=position) if position > anchor.position:
+            # Nobody resumes this lane and would notice if one of its runs were wrong.
+            needs = NeedsScan(anchor=anchor, position=position)
+            return await _scanned(pair, location, log, needs)
+        case At(position=position) if position < anchor.position:
+            return _settled(record, record.runs, position, record.runs.target_offset_at(position))
+        case AheadOfEnd():
+            raise _ahead(location)
+        case At() | Truncated() | TargetRecreated() | Unexplained():
+            return _settled(record, record.runs, anchor.position, anchor.target_offset)
+        case _:
+            assert_never(found)
+
+
+async def _scanned(
+    pair: ClusterPair, location: LaneLocation, log: LogState, needs: NeedsScan
+) -> Settled:
+    scan, runs = Scan(location.record, needs, log), location.record.runs
+    await _read_own(pair, location.target, scan, log.end)
+    # Since the failover clients write there too: what was deleted may be theirs.
+    found = scan.found(only_ours=False)
+    if isinstance(found, AheadOfEnd):
+        raise _ahead(location)
+    target_next = scan.own_end(found.position)
+    corrected = scan.corrected(found.position, target_next)
+    if corrected:
+        runs = Runs(tuple(runs))
+        runs.replace_from(corrected)
+    return _settled(location.record, runs, found.position, target_next)
+
+
+def _settled(record: LaneRecord, runs: Runs, position: int, target_next: int) -> Settled:
     return Settled(
         runs=runs,
         position=position,
-        source_next_offset=source_next,
+        source_next_offset=source_next_offset(replace(record, runs=runs), position),
         target_next_offset=target_next,
     )
+
+
+def _ahead(location: LaneLocation) -> LeaderMoved:
+    return LeaderMoved(f"{location.target}: the log is ahead of its high watermark")
+
+
+async def _read_own(pair: ClusterPair, at: TopicPartition, scan: Scan, end: int) -> None:
+    flow = pair.ledger.store.view.flow
+    if flow is None or scan.is_complete():
+        return
+    async for header, _ in read_batches(pair.target, at, scan.read_from, end):
+        if header.producer_id == flow.producer_id:
+            scan.see(header)
+            # Behind the last of ours there may be days of clients' records.
+            if scan.is_complete():
+                return
 
 
 async def _verified(

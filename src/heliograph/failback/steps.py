@@ -192,9 +192,9 @@ async def _require_unmoved(context: FailbackContext, topics: Sequence[TopicDiver
             end = ends.get(in_partition(topic, each))
             if end is not None and known(end) != each.source_end:
                 raise RecoveryRefused(
-                    f"somebody still writes to {in_partition(topic, each)} on {source.alias}: it "
+                    f"{in_partition(topic, each)} on {source.alias} is still written to: it "
                     f"ended at {each.source_end} when its records were saved and ends at {end} "
-                    "now; stop that, give this failback up with --abandon and begin again"
+                    "now; stop its producers, give this failback up with --abandon and begin again"
                 )
 
 

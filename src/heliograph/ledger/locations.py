@@ -9,15 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import assert_never
 
 from heliograph.broker.cluster import LATEST, Cluster
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import BrokerError
-from heliograph.ledger.positions import position_from_sequence
+from heliograph.ledger.locate import (
+    AheadOfEnd,
+    At,
+    Located,
+    LogState,
+    NeedsScan,
+    TargetRecreated,
+    Truncated,
+    Unexplained,
+    anchor_of,
+    locate,
+    source_next_offset,
+)
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.translate import LaneEnd, OffsetMap
 from heliograph.ledger.view import LaneRecord, LedgerView
-from heliograph.model import LaneId, TopicName, TopicPartition
+from heliograph.model import LaneId, TopicId, TopicName, TopicPartition
 from heliograph.topics.naming import naming_policy
 
 Wanted = Callable[[TopicName], bool]
@@ -30,11 +43,13 @@ class LaneLocation:
     record: LaneRecord
     position: int
     exact: bool
-    """Whether the log itself said so; otherwise it is what the ledger last noted."""
+    """Whether the log bears it out; otherwise it is what the ledger last noted."""
     source_next_offset: int
     target_next_offset: int
     foreign_records: int
     """Offsets of the target, since the lane began, that this flow did not write."""
+    last_sequence: int = -1
+    """Of the flow's producer, as the leader remembers it; -1 where it remembers none."""
 
     @property
     def end(self) -> LaneEnd:
@@ -62,7 +77,7 @@ async def locate_lanes(
         for lane in lanes
     }
     await target.refresh({partition.topic for partition in targets.values()})
-    # The end before the sequence: what the end counts and the position does not is others' work.
+    # The end before the sequence, see `location_of`.
     ends = await target.list_offsets(targets.values(), LATEST)
     sequences = (
         await target.last_sequences(targets.values(), producer.producer_id) if producer else {}
@@ -74,31 +89,41 @@ async def locate_lanes(
         if record is None or not record.starts:
             continue
         to = targets[lane]
-        lane_id = LaneId(flow=flow.id, source=lane)
-        locations.append(_location(lane_id, to, record, sequences.get(to, -1), ends.get(to, -1)))
+        topic = target.topic(to.topic)
+        locations.append(
+            location_of(
+                LaneId(flow=flow.id, source=lane),
+                to,
+                record,
+                last_sequence=sequences.get(to, -1),
+                end=ends.get(to, -1),
+                target_topic_id=None if topic is None else topic.id,
+            )
+        )
     return locations
 
 
-def _location(
+def location_of(
     lane: LaneId,
     target: TopicPartition,
     record: LaneRecord,
+    *,
     last_sequence: int | BrokerError,
     end: int | BrokerError,
+    target_topic_id: TopicId | None = None,
 ) -> LaneLocation:
-    start, head, runs = record.starts[-1], record.head, record.runs
-    noted = max(start.position, head.position if head else 0)
-    exact = not isinstance(last_sequence, BrokerError) and last_sequence >= 0
-    position = noted
-    if not isinstance(last_sequence, BrokerError) and last_sequence >= 0:
-        position = max(start.position, position_from_sequence(last_sequence, noted))
-    if not runs.explains(position):
-        position, exact = noted, False
-    source_next, target_next = runs.source_offset_at(position), runs.target_offset_at(position)
-    if head is not None and head.position == position:
-        # What was dropped since the last record is not in the runs.
-        source_next = max(source_next, head.source_next_offset)
-    first = record.starts[0]
+    """As far as it is known without reading the log: what others wrote is counted, not looked at.
+
+    The end must have been read before the sequence: what the end counts and the position does not
+    is others' work.
+    """
+    position: int | None = None
+    if not isinstance(last_sequence, BrokerError) and not isinstance(end, BrokerError):
+        log = LogState(end=end, last_sequence=last_sequence)
+        position = _known_position(locate(record, log, target_topic_id=target_topic_id))
+    exact, runs = position is not None, record.runs
+    position = anchor_of(record).position if position is None else position
+    target_next, first = runs.target_offset_at(position), record.starts[0]
     foreign = target_next - first.target_offset - (position - first.position)
     if exact and not isinstance(end, BrokerError):
         foreign += max(0, end - target_next)
@@ -108,10 +133,22 @@ def _location(
         record=record,
         position=position,
         exact=exact,
-        source_next_offset=source_next,
+        source_next_offset=source_next_offset(record, position),
         target_next_offset=target_next,
         foreign_records=max(0, foreign),
+        last_sequence=-1 if isinstance(last_sequence, BrokerError) else last_sequence,
     )
+
+
+def _known_position(found: Located) -> int | None:
+    match found:
+        case At(position=position) | NeedsScan(position=position) | AheadOfEnd(position=position):
+            # Ahead of the end: the mirror appends while this reads.
+            return position
+        case Truncated() | TargetRecreated() | Unexplained():
+            return None
+        case _:
+            assert_never(found)
 
 
 def first_offset_difference(location: LaneLocation) -> str:

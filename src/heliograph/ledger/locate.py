@@ -1,0 +1,211 @@
+"""Where a lane stands, from its target's log and its record in the ledger. No I/O; runs anywhere.
+
+The caller reads the log first and the ledger second: a run is durable before the first batch that
+needs it, so a ledger read later than the log always explains the log. Where log and ledger do not
+settle it, `NeedsScan` says from where the flow's own batches are to be read, and `Scan` takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heliograph.ledger.correction import Correction
+from heliograph.ledger.positions import SEQUENCES, position_from_sequence
+from heliograph.ledger.runs import Run
+from heliograph.ledger.view import LaneRecord
+from heliograph.model import TopicId
+from heliograph.wire.batch import BatchHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogState:
+    """A target partition as its leader showed it, before the ledger was read."""
+
+    start: int = 0
+    """The first offset; only a scan needs it."""
+    end: int
+    """The high watermark: the leader may hold batches behind it."""
+    last_sequence: int
+    """Of the flow's producer; -1 where the leader remembers none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """A position of the lane that is known for sure, and the target offset it goes on at."""
+
+    position: int
+    target_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class At:
+    """The lane stands at this position, and the map is right up to it."""
+
+    position: int
+    is_remembered: bool
+    """Whether the leader remembers the producer; otherwise it takes any sequence as its first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeedsScan:
+    """Records of others lie in the log, two runs overlap, or the leader forgot the producer."""
+
+    anchor: Anchor
+    """Our batches are to be read from here on."""
+    position: int | None
+    """The lane's position, where the leader remembers it; the map may be wrong all the same."""
+
+    @property
+    def is_remembered(self) -> bool:
+        return self.position is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AheadOfEnd:
+    """The leader has batches up to `position` that the log's end does not count yet.
+
+    Either its followers do not have them yet, and they show soon or are gone; or they were
+    appended after the end was read.
+    """
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncated:
+    """The log ends before what was acknowledged, and the leader forgot the producer."""
+
+    anchor: Anchor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetRecreated:
+    """The target topic is not the one the lane wrote: nothing in its log says how far it came."""
+
+    position: int
+    """As the ledger has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unexplained:
+    """The log has a position that no run explains."""
+
+    position: int
+
+
+Located = At | NeedsScan | AheadOfEnd | Truncated | TargetRecreated | Unexplained
+
+
+def locate(record: LaneRecord, log: LogState, *, target_topic_id: TopicId | None = None) -> Located:
+    """Where a lane that has begun stands; `target_topic_id` is that of the log's topic."""
+    anchor, runs = anchor_of(record), record.runs
+    if is_other_topic(record.starts[-1].target_topic_id, target_topic_id):
+        # Before anything is read off its log.
+        return TargetRecreated(position=anchor.position)
+    last_sequence, overlap_at = _own_sequence(record, log), runs.overlap_at
+    position: int | None = None
+    if last_sequence >= 0:
+        position = position_from_sequence(last_sequence, anchor.position)
+        if not runs.explains(position):
+            return Unexplained(position=position)
+        if overlap_at is None or overlap_at > position:
+            expected = runs.target_offset_at(position)
+            if expected == log.end:
+                return At(position=position, is_remembered=True)
+            if expected > log.end:
+                return AheadOfEnd(position=position)
+    elif log.end < anchor.target_offset:
+        return Truncated(anchor=anchor)
+    elif log.end == anchor.target_offset and (overlap_at is None or overlap_at > anchor.position):
+        return At(position=anchor.position, is_remembered=False)
+    before = runs.run_before_overlap
+    if before is not None and before.position < anchor.position:
+        # The log says which of the two runs is right; the last head is too late to begin there.
+        anchor = Anchor(position=before.position, target_offset=before.target_offset)
+    return NeedsScan(anchor=anchor, position=position)
+
+
+def anchor_of(record: LaneRecord) -> Anchor:
+    """The last head, or the last start where the lane was not noted since."""
+    start, head = record.starts[-1], record.head
+    if head is not None and head.position > start.position:
+        return Anchor(position=head.position, target_offset=head.target_next_offset)
+    return Anchor(position=start.position, target_offset=start.target_offset)
+
+
+def source_next_offset(record: LaneRecord, position: int) -> int:
+    """The source offset a lane at `position` goes on at, as far as the ledger knows."""
+    mapped = record.runs.source_offset_at(position)
+    if record.head is not None and record.head.position == position:
+        # What was dropped since the last record is not in the runs.
+        return max(mapped, record.head.source_next_offset)
+    return mapped
+
+
+def is_other_topic(known: TopicId | None, found: TopicId | None) -> bool:
+    """Whether a topic was deleted and created again; an id that is not known says nothing."""
+    return known is not None and found is not None and known != found
+
+
+def _own_sequence(record: LaneRecord, log: LogState) -> int:
+    if record.starts[-1].position == 0 and log.last_sequence == SEQUENCES - 1:
+        # The last of the filler (`broker.seed`): nothing of the lane's own is there yet.
+        return -1
+    return log.last_sequence
+
+
+class Scan:
+    """Shown the flow's own batches from `NeedsScan.anchor` on, says where the lane stands."""
+
+    def __init__(self, record: LaneRecord, needs: NeedsScan, log: LogState) -> None:
+        self._record, self._log = record, log
+        self._anchor = needs.anchor
+        self._remembered: int | None = None
+        if needs.is_remembered:
+            # Counted from where the batches are counted from, so that the two compare.
+            self._remembered = position_from_sequence(log.last_sequence, self._anchor.position)
+        self._correction = Correction(record.runs, needs.anchor.position)
+        self._own_end = needs.anchor.target_offset
+
+    @property
+    def read_from(self) -> int:
+        return max(self._anchor.target_offset, self._log.start)
+
+    def is_complete(self) -> bool:
+        """Whether all that the leader remembered was seen. More may lie behind it where a flow
+        that another mirror still carries is scanned."""
+        seen = self._correction.position or self._anchor.position
+        return self._remembered is not None and seen >= self._remembered
+
+    def see(self, header: BatchHeader) -> None:
+        """One batch of the flow's producer, oldest first."""
+        first = position_from_sequence(header.base_sequence, self._anchor.position) - 1
+        count = header.last_offset_delta + 1
+        self._correction.see(first, count, header.base_offset)
+        self._own_end = header.base_offset + count
+
+    def found(self, *, only_ours: bool) -> At | AheadOfEnd:
+        """Once all batches were seen. `only_ours`: nobody but this flow writes there."""
+        position = self._correction.position
+        is_deleted = position is None and self._log.start > self._anchor.target_offset
+        if self._remembered is not None:
+            if is_deleted:
+                position = self._remembered
+            elif (position or self._anchor.position) < self._remembered:
+                return AheadOfEnd(position=self._remembered)
+        if position is None:
+            # What lay between was deleted on the target; while only we write there, it was ours.
+            deleted = max(0, self._log.start - self._anchor.target_offset)
+            position = self._anchor.position + (deleted if only_ours else 0)
+        return At(position=position, is_remembered=self._remembered is not None)
+
+    def own_end(self, position: int) -> int:
+        """Where our records end on the target, records of others behind them left out."""
+        if self._correction.position is not None:
+            return self._own_end
+        return max(self._record.runs.target_offset_at(position), self._anchor.target_offset)
+
+    def corrected(self, position: int, target_next_offset: int) -> Sequence[Run]:
+        """The runs to write without end; none where the map says what the log has."""
+        return self._correction.runs(position, target_next_offset)

@@ -1,0 +1,228 @@
+"""Where a lane stands, for every state a log and a ledger may be in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from heliograph.ledger.entries import HeadEntry, RunsEntry, StartEntry
+from heliograph.ledger.locate import (
+    AheadOfEnd,
+    Anchor,
+    At,
+    Located,
+    LogState,
+    NeedsScan,
+    Scan,
+    TargetRecreated,
+    Truncated,
+    Unexplained,
+    anchor_of,
+    is_other_topic,
+    locate,
+    source_next_offset,
+)
+from heliograph.ledger.runs import Run
+from heliograph.ledger.view import LaneRecord
+from heliograph.model import TopicId
+from heliograph.wire.batch import SEQUENCES, BatchHeader, parse_header
+from tests.kit.batches import Record, batch_of
+from tests.kit.lane_records import head, lane_record, runs, start
+
+OLD, NEW = TopicId("old"), TopicId("new")
+
+
+def log(end: int, last_sequence: int = -1, first: int = 0) -> LogState:
+    return LogState(start=first, end=end, last_sequence=last_sequence)
+
+
+def remembered(position: int) -> At:
+    return At(position=position, is_remembered=True)
+
+
+def forgotten(position: int) -> At:
+    return At(position=position, is_remembered=False)
+
+
+def needs(position: int, target: int, known: int | None) -> NeedsScan:
+    return NeedsScan(anchor=Anchor(position=position, target_offset=target), position=known)
+
+
+@pytest.mark.parametrize(
+    ("entries", "seen", "expected"),
+    [
+        pytest.param([start()], log(0), forgotten(0), id="nothing copied yet"),
+        pytest.param([start()], log(100, 99), remembered(100), id="the producer's last sequence"),
+        pytest.param(
+            [start(), head(90, 90)], log(100, 99), remembered(100), id="further than the head"
+        ),
+        pytest.param(
+            [start(), head(90, 90)], log(80, 79), remembered(80), id="the log lost its end"
+        ),
+        pytest.param(
+            [start(target=57), head(0, 0, 57)],
+            log(57, SEQUENCES - 1),
+            forgotten(0),
+            id="only filler is there",
+        ),
+        pytest.param(
+            [start(target=57)], log(60, SEQUENCES - 1), needs(0, 57, None), id="filler and others"
+        ),
+        pytest.param(
+            [start(), head(SEQUENCES, SEQUENCES)],
+            log(SEQUENCES + 5, 4),
+            remembered(SEQUENCES + 5),
+            id="sequences began again",
+        ),
+        pytest.param([start()], log(103, 99), needs(0, 0, 100), id="others wrote behind ours"),
+        pytest.param(
+            [start(), head(90, 90)], log(103, 99), needs(90, 90, 100), id="others since the head"
+        ),
+        pytest.param([start()], log(98, 99), AheadOfEnd(position=100), id="above the watermark"),
+        pytest.param(
+            [start(), head(90, 90)], log(90), forgotten(90), id="forgotten, nothing since the head"
+        ),
+        pytest.param(
+            [start(), head(90, 90)], log(95), needs(90, 90, None), id="forgotten, more than noted"
+        ),
+        pytest.param(
+            [start(), head(90, 90)],
+            log(80),
+            Truncated(anchor=Anchor(position=90, target_offset=90)),
+            id="forgotten, less than acknowledged",
+        ),
+        pytest.param(
+            [start(position=50, source=50, target=50)],
+            log(60, 9),
+            Unexplained(position=10),
+            id="a position before the first run",
+        ),
+        pytest.param(
+            [start(), runs((40, 40, 60)), runs((60, 60, 70)), head(90, 90, 100)],
+            log(100, 89),
+            needs(40, 50, 90),
+            id="two runs claim the same offsets, before the head",
+        ),
+        pytest.param(
+            [start(), runs((40, 40, 60)), runs((60, 60, 70)), head(90, 90, 100)],
+            log(100),
+            needs(40, 50, None),
+            id="the same, and the producer is forgotten",
+        ),
+        pytest.param(
+            [start(), head(90, 90), runs((95, 95, 99)), runs((97, 97, 97))],
+            log(90, 89),
+            remembered(90),
+            id="an overlap among runs written ahead",
+        ),
+    ],
+)
+def test_a_lane_stands_where_log_and_ledger_agree(
+    entries: Sequence[StartEntry | RunsEntry | HeadEntry], seen: LogState, expected: Located
+) -> None:
+    assert locate(lane_record(*entries), seen) == expected
+
+
+def test_nothing_is_read_off_the_log_of_another_topic() -> None:
+    lane = lane_record(start(target_topic_id=OLD), head(7, 9))
+
+    assert locate(lane, log(3, 2), target_topic_id=NEW) == TargetRecreated(position=7)
+    assert locate(lane, log(7, 6), target_topic_id=OLD) == remembered(7)
+
+
+def test_an_id_that_is_not_known_says_nothing() -> None:
+    assert not is_other_topic(None, NEW)
+    assert not is_other_topic(OLD, None)
+    assert not is_other_topic(OLD, OLD)
+    assert is_other_topic(OLD, NEW)
+
+
+def test_the_anchor_is_the_head_unless_the_lane_started_again_since() -> None:
+    noted = lane_record(start(), head(10, 12, 11))
+    again = lane_record(start(), head(10, 12, 11), start(position=20, source=5, target=23))
+
+    assert anchor_of(noted) == Anchor(position=10, target_offset=11)
+    assert anchor_of(again) == Anchor(position=20, target_offset=23)
+
+
+def test_what_was_dropped_since_the_last_record_counts_as_read() -> None:
+    noted = lane_record(start(), head(10, 12))
+
+    assert source_next_offset(noted, 10) == 12
+    assert source_next_offset(noted, 9) == 9
+
+
+def own_batch(first_position: int, count: int, base_offset: int) -> BatchHeader:
+    records = [Record(offset=base_offset + index) for index in range(count)]
+    header = parse_header(batch_of(*records, base_offset=base_offset))
+    assert header is not None
+    return header._replace(base_sequence=first_position % SEQUENCES)
+
+
+def scanned(
+    lane: LaneRecord, seen: LogState, *batches: tuple[int, int, int]
+) -> tuple[Scan, At | AheadOfEnd]:
+    found = locate(lane, seen)
+    assert isinstance(found, NeedsScan)
+    scan = Scan(lane, found, seen)
+    for batch in batches:
+        scan.see(own_batch(*batch))
+    return scan, scan.found(only_ours=True)
+
+
+def test_records_of_others_between_ours_move_the_map() -> None:
+    scan, found = scanned(lane_record(start()), log(23, 19), (0, 10, 0), (10, 10, 13))
+
+    assert found == remembered(20)
+    assert scan.corrected(20, 23) == [Run(position=10, source_offset=10, target_offset=13)]
+
+
+def test_records_of_others_behind_ours_move_only_what_comes_next() -> None:
+    scan, found = scanned(lane_record(start()), log(23, 19), (0, 10, 0), (10, 10, 10))
+
+    assert (found, scan.own_end(20)) == (remembered(20), 20)
+    assert scan.corrected(20, 23) == [Run(position=20, source_offset=20, target_offset=23)]
+
+
+def test_a_forgotten_producers_batches_say_how_far_the_lane_came() -> None:
+    scan, found = scanned(lane_record(start(), head(10, 10)), log(20), (10, 5, 10), (15, 5, 15))
+
+    assert (found, scan.corrected(20, 20)) == (forgotten(20), [])
+
+
+def test_a_batch_that_the_leader_remembers_and_does_not_show_is_above_the_watermark() -> None:
+    _, found = scanned(lane_record(start(), head(10, 10)), log(35, 29), (10, 5, 10))
+
+    assert found == AheadOfEnd(position=30)
+
+
+@pytest.mark.parametrize(
+    ("last_sequence", "only_ours", "expected"),
+    [(29, True, remembered(30)), (-1, True, forgotten(25)), (-1, False, forgotten(10))],
+    ids=["remembered", "forgotten, and it was ours", "forgotten, and it may be others'"],
+)
+def test_what_retention_deleted_since_the_head_counts_as_far_as_it_was_ours(
+    last_sequence: int, only_ours: bool, expected: At
+) -> None:
+    lane, seen = lane_record(start(), head(10, 10)), log(40, last_sequence, first=25)
+    found = locate(lane, seen)
+    assert isinstance(found, NeedsScan)
+
+    scan = Scan(lane, found, seen)
+
+    assert scan.read_from == 25
+    assert scan.found(only_ours=only_ours) == expected
+
+
+def test_a_scan_is_complete_once_it_saw_what_the_leader_remembers() -> None:
+    lane, seen = lane_record(start(), head(10, 10)), log(40, 19)
+    found = locate(lane, seen)
+    assert isinstance(found, NeedsScan)
+    scan = Scan(lane, found, seen)
+
+    scan.see(own_batch(10, 5, 10))
+    halfway = scan.is_complete()
+    scan.see(own_batch(15, 5, 15))
+
+    assert (halfway, scan.is_complete()) == (False, True)
