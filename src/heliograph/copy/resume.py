@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, Protocol, TypeVar, assert_never
 
 from heliograph.broker.cluster import EARLIEST, LATEST
 from heliograph.broker.log import read_batches
@@ -20,7 +20,6 @@ from heliograph.broker.seed import is_filler, seed
 from heliograph.clock import now_ms
 from heliograph.copy.chunk import LaneCursor
 from heliograph.copy.flow import Flow
-from heliograph.copy.lane import CarriedLane
 from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError, LeaderMoved
 from heliograph.ledger.entries import StartEntry, new_author, runs_entries
 from heliograph.ledger.locate import (
@@ -36,7 +35,7 @@ from heliograph.ledger.locate import (
     locate,
 )
 from heliograph.ledger.view import LaneRecord
-from heliograph.model import OffsetRange, Offsets, OnExisting, StallReason, StartAt, TopicId
+from heliograph.model import Lane, OffsetRange, Offsets, OnExisting, StallReason, StartAt, TopicId
 from heliograph.wire.batch import Stamp
 
 _FLUSH_S_MAX: Final = 10.0
@@ -68,9 +67,19 @@ class Refused:
 Found = Place | Refused | BrokerError
 
 
-async def find_places(flow: Flow, lanes: Sequence[CarriedLane]) -> dict[CarriedLane, Found]:
+class Resumable(Protocol):
+    """A lane, as far as a resume looks at it."""
+
+    @property
+    def spec(self) -> Lane: ...
+
+
+L = TypeVar("L", bound=Resumable)
+
+
+async def find_places(flow: Flow, lanes: Sequence[L]) -> dict[L, Found]:
     """Where each lane goes on; what one lane meets does not touch the others."""
-    found: dict[CarriedLane, Found] = {}
+    found: dict[L, Found] = {}
     # What these lanes wrote before must not come to stand behind what is written now.
     await flow.ledger.flush(_FLUSH_S_MAX)
     await flow.source.refresh({lane.spec.id.source.topic for lane in lanes})
@@ -104,22 +113,19 @@ def _stamp(flow: Flow) -> Stamp:
     return Stamp(entry.producer_id, entry.producer_epoch)
 
 
-def _record(flow: Flow, lane: CarriedLane) -> LaneRecord | None:
+def _record(flow: Flow, lane: Resumable) -> LaneRecord | None:
     source = lane.spec.id.source
-    record = flow.ledger.view.lane(source.topic, source.partition)
-    return record if record is not None and record.starts else None
+    return flow.ledger.view.begun_lane(source.topic, source.partition)
 
 
-async def _look(
-    flow: Flow, lanes: Sequence[CarriedLane], found: dict[CarriedLane, Found]
-) -> dict[CarriedLane, LogState]:
+async def _look(flow: Flow, lanes: Sequence[L], found: dict[L, Found]) -> dict[L, LogState]:
     if flow.stamp is None:
         raise InvariantError(f"{flow.id}: looked at the log without a producer")
     targets = [lane.spec.target for lane in lanes]
     sequences = await flow.target.last_sequences(targets, flow.stamp.producer_id)
     starts = await flow.target.list_offsets(targets, EARLIEST)
     ends = await flow.target.list_offsets(targets, LATEST)
-    seen: dict[CarriedLane, LogState] = {}
+    seen: dict[L, LogState] = {}
     for lane in lanes:
         target = lane.spec.target
         sequence, start, end = sequences[target], starts[target], ends[target]
@@ -139,9 +145,9 @@ async def _look(
 
 async def _bear(
     flow: Flow,
-    lanes: Sequence[CarriedLane],
-    seen: dict[CarriedLane, LogState],
-    found: dict[CarriedLane, Found],
+    lanes: Sequence[L],
+    seen: dict[L, LogState],
+    found: dict[L, Found],
 ) -> None:
     """Write where each new lane starts. Two mirrors may do so at once: the first entry counts for
     both."""
@@ -178,7 +184,7 @@ async def _bear(
     await flow.ledger.write_or_refuse(entries)
 
 
-async def _seeded(flow: Flow, lane: CarriedLane, partition: LogState, offset: int) -> LogState:
+async def _seeded(flow: Flow, lane: Resumable, partition: LogState, offset: int) -> LogState:
     if flow.stamp is None:
         raise InvariantError(f"{flow.id}: seeded a log without a producer")
     end = await seed(
@@ -192,9 +198,7 @@ async def _seeded(flow: Flow, lane: CarriedLane, partition: LogState, offset: in
     return LogState(start=end, end=end, last_sequence=-1)
 
 
-def _start_entry(
-    flow: Flow, lane: CarriedLane, source_offset: int, target_offset: int
-) -> StartEntry:
+def _start_entry(flow: Flow, lane: Resumable, source_offset: int, target_offset: int) -> StartEntry:
     target_topic = flow.target.topic(lane.spec.target.topic)
     return StartEntry(
         topic=lane.spec.id.source.topic,
@@ -212,7 +216,7 @@ def _start_entry(
 # -- lanes with history
 
 
-async def _place(flow: Flow, lane: CarriedLane, record: LaneRecord, log: LogState) -> Found:
+async def _place(flow: Flow, lane: Resumable, record: LaneRecord, log: LogState) -> Found:
     target_topic = flow.target.topic(lane.spec.target.topic)
     if target_topic is None:
         return LeaderMoved(f"cluster {flow.target.alias}: {lane.spec.target} is gone")
@@ -243,7 +247,7 @@ async def _place(flow: Flow, lane: CarriedLane, record: LaneRecord, log: LogStat
 
 def _resume_at(
     flow: Flow,
-    lane: CarriedLane,
+    lane: Resumable,
     found: At,
     log: LogState,
     target_topic_id: TopicId,
@@ -269,9 +273,7 @@ def _resume_at(
     )
 
 
-async def _too_short(
-    flow: Flow, lane: CarriedLane, log: LogState, acknowledged: int
-) -> BrokerError:
+async def _too_short(flow: Flow, lane: Resumable, log: LogState, acknowledged: int) -> BrokerError:
     # Another mirror may have written both since: the log was looked at before the ledger.
     target = lane.spec.target
     end = (await flow.target.list_offsets([target], LATEST))[target]
@@ -286,7 +288,7 @@ async def _too_short(
 
 
 async def _scan(
-    flow: Flow, lane: CarriedLane, record: LaneRecord, log: LogState, needs: NeedsScan
+    flow: Flow, lane: Resumable, record: LaneRecord, log: LogState, needs: NeedsScan
 ) -> tuple[At | AheadOfEnd, int]:
     """Read our batches; correct the map where they lie elsewhere than it says.
 

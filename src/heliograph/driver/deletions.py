@@ -103,10 +103,7 @@ def delete_mirrored(
 def _begun(view: LedgerView) -> tuple[FlowEntry | None, Mapping[TopicName, BegunTopic]]:
     partitions: dict[TopicName, list[int]] = {}
     ids: dict[TopicName, set[TopicId]] = {}
-    for lane in view.lanes:
-        record = view.lane(lane.topic, lane.partition)
-        if record is None or not record.starts:
-            continue
+    for lane, record in view.begun().items():
         partitions.setdefault(lane.topic, []).append(lane.partition)
         known = (start.target_topic_id for start in record.starts)
         ids.setdefault(lane.topic, set()).update(each for each in known if each is not None)

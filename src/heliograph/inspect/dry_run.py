@@ -14,7 +14,8 @@ from heliograph.compat.acl_plan import AclPlan, plan_acls
 from heliograph.compat.topic_config_plan import plan_topic_configs
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
-from heliograph.ledger.entries import ledger_topic
+from heliograph.ledger.entries import StartEntry, ledger_topic
+from heliograph.ledger.locate import is_other_topic
 from heliograph.ledger.locations import begun_topics
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
@@ -203,16 +204,13 @@ def _notes_on_ids(
     target: ClusterView,
 ) -> Iterator[PlanNote]:
     """Topics that are not the ones the lanes began with."""
+    started: dict[TopicName, list[StartEntry]] = {}
+    for lane, record in ledger.begun().items():
+        started.setdefault(lane.topic, []).append(record.starts[-1])
     for name, renamed in selection.mirrored:
-        started = [
-            record.starts[-1]
-            for lane in ledger.lanes
-            if lane.topic == name
-            and (record := ledger.lane(name, lane.partition)) is not None
-            and record.starts
-        ]
+        starts = started.get(name, ())
         read, written = source.topics.get(name), target.topics.get(renamed)
-        if read and any(start.source_topic_id not in (None, read.id) for start in started):
+        if read and any(is_other_topic(start.source_topic_id, read.id) for start in starts):
             if flow.on_topic_recreated == "restart":
                 yield _note(renamed, "the source topic was created again; the copy goes on with it")
             else:
@@ -220,7 +218,7 @@ def _notes_on_ids(
                     renamed,
                     "the source topic was created again, and on.topic.recreated is stall",
                 )
-        if written and any(start.target_topic_id not in (None, written.id) for start in started):
+        if written and any(is_other_topic(start.target_topic_id, written.id) for start in starts):
             yield _problem(renamed, "is not the topic this flow began to write")
 
 

@@ -9,8 +9,8 @@ from heliograph.broker.cluster import Cluster
 from heliograph.broker.log import fetch_once
 from heliograph.errors import BrokerError, CorruptBatch
 from heliograph.model import TopicPartition
-from heliograph.wire.batch import MAGIC_AT, BatchHeader, parse_header
-from heliograph.wire.control import is_abort_marker
+from heliograph.wire.batch import MAGIC_AT, parse_header
+from heliograph.wire.control import AbortedTransactions
 from heliograph.wire.fetch import FetchedPartition
 
 _FETCH_BYTES: Final = 64 * 1024
@@ -60,11 +60,10 @@ class _Walk:
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
-        self._aborting: set[int] = set()
 
     def over(self, fetched: FetchedPartition) -> PendingRecord | None:
-        begins = sorted(fetched.aborted, key=lambda row: row[1], reverse=True)
-        window = fetched.records
+        # Every answer names the aborted transactions of its own records, begun earlier or not.
+        aborted, window = AbortedTransactions(fetched.aborted), fetched.records
         while len(window) > MAGIC_AT and window[MAGIC_AT] == _MAGIC:
             header = parse_header(window)
             if header is None:
@@ -72,9 +71,10 @@ class _Walk:
             batch, window = window[: header.size_bytes], window[header.size_bytes :]
             if header.next_offset <= self.offset:
                 continue
-            while begins and begins[-1][1] < header.next_offset:
-                self._aborting.add(begins.pop()[0])
-            if not self._drops(header, batch):
+            is_aborted = aborted.covers(header)
+            if header.is_control:
+                aborted.end(header, batch)
+            elif not is_aborted:
                 late = header.is_log_append_time
                 return PendingRecord(
                     offset=max(self.offset, header.base_offset),
@@ -82,10 +82,3 @@ class _Walk:
                 )
             self.offset = header.next_offset
         return None
-
-    def _drops(self, header: BatchHeader, batch: memoryview) -> bool:
-        if header.is_control:
-            if is_abort_marker(batch, header):
-                self._aborting.discard(header.producer_id)
-            return True
-        return header.is_transactional and header.producer_id in self._aborting

@@ -109,8 +109,8 @@ def _lanes(
 ) -> dict[TopicPartition, LaneAt]:
     found: dict[TopicPartition, LaneAt] = {}
     for source, end in ends.items():
-        record = view.lane(source.topic, source.partition)
-        if record is None or not record.starts or OffsetMap(record, end).unsafe is not None:
+        record = view.begun_lane(source.topic, source.partition)
+        if record is None or OffsetMap(record, end).unsafe is not None:
             continue
         has_records = end.position > record.runs.source_restart_position
         last = end.position - 1
@@ -127,5 +127,5 @@ def _lanes(
 
 
 def _offset_map(view: LedgerView, source: TopicPartition, end: LaneEnd) -> OffsetMap | None:
-    record = view.lane(source.topic, source.partition)
-    return OffsetMap(record, end) if record is not None and record.starts else None
+    record = view.begun_lane(source.topic, source.partition)
+    return None if record is None else OffsetMap(record, end)

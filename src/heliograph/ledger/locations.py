@@ -85,8 +85,8 @@ async def locate_lanes(
     await store.catch_up()
     locations: list[LaneLocation] = []
     for lane in lanes:
-        record = store.view.lane(lane.topic, lane.partition)
-        if record is None or not record.starts:
+        record = store.view.begun_lane(lane.topic, lane.partition)
+        if record is None:
             continue
         to = targets[lane]
         topic = target.topic(to.topic)
@@ -171,11 +171,7 @@ def first_offset_difference(location: LaneLocation) -> str:
 
 def begun_topics(view: LedgerView) -> frozenset[TopicName]:
     """Source topics of which at least one lane has begun."""
-    return frozenset(
-        lane.topic
-        for lane in view.lanes
-        if (record := view.lane(lane.topic, lane.partition)) is not None and record.starts
-    )
+    return frozenset(lane.topic for lane in view.begun())
 
 
 def all_topics(topics: Sequence[str] = ()) -> Wanted:

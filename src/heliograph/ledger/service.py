@@ -232,8 +232,8 @@ class LedgerService:
 
     def _start(self, lane: Lane, progress: LaneProgress, source_offset: int) -> StartEntry:
         store = self._store(lane.id.flow)
-        record = store.view.lane(lane.id.source.topic, lane.id.source.partition)
-        last = record.starts[-1] if record and record.starts else None
+        record = store.view.begun_lane(lane.id.source.topic, lane.id.source.partition)
+        last = None if record is None else record.starts[-1]
         # The first start at a position counts. Where nothing was mirrored since the last one, this
         # one takes its key: what that one begins with is gone, so nobody can follow it any more.
         replaces = last is not None and last.position == progress.position

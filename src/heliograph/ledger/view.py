@@ -41,7 +41,7 @@ class LaneRecord:
     runs: Runs
     losses: tuple[LossEntry, ...]
     starts: tuple[StartEntry, ...]
-    """The ones that count, by position; a lane without any has not begun."""
+    """The ones that count, by position; a lane without any has not begun, see `begun`."""
 
 
 class LedgerView:
@@ -103,6 +103,19 @@ class LedgerView:
             losses=tuple(fold.losses.values()),
             starts=fold.starts_in_force(),
         )
+
+    def begun(self) -> dict[TopicPartition, LaneRecord]:
+        """The lanes that have a start, by source partition and in its order."""
+        return {
+            lane: record
+            for lane in self.lanes
+            if (record := self.begun_lane(lane.topic, lane.partition)) is not None
+        }
+
+    def begun_lane(self, topic: TopicName, partition: int) -> LaneRecord | None:
+        """None also for a lane that was being forgotten when the writer died: its head is left."""
+        record = self.lane(topic, partition)
+        return record if record is not None and record.starts else None
 
     def lane_keys(self, topic: TopicName, partition: int) -> tuple[EntryKey, ...]:
         """Every key to write a tombstone for, in this order, to forget the lane.

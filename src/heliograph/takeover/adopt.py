@@ -16,6 +16,7 @@ from heliograph.errors import MirrorError
 from heliograph.ledger.access import open_ledger, require_unled
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.heads import is_released
+from heliograph.ledger.locate import is_other_topic
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import FlowId, Lane, OffsetRange, TopicPartition
 from heliograph.takeover.alignment import OffsetSyncAnchor
@@ -216,9 +217,9 @@ def _lane(
 def _changed_topic(location: LaneLocation, lane: Lane, target: ClusterView) -> str:
     """Whether one of the topics is another than the lane was released with."""
     start = location.record.starts[-1]
-    if start.source_topic_id not in (None, lane.source_topic_id):
+    if is_other_topic(start.source_topic_id, lane.source_topic_id):
         return "the source topic was created again since the lane was released"
-    if start.target_topic_id not in (None, target.topics[lane.target.topic].id):
+    if is_other_topic(start.target_topic_id, target.topics[lane.target.topic].id):
         return "the target topic was created again since the lane was released"
     return ""
 

@@ -43,8 +43,4 @@ class PendingAdoption:
 
 
 def _begun(view: LedgerView) -> frozenset[TopicPartition]:
-    return frozenset(
-        lane
-        for lane in view.lanes
-        if (record := view.lane(lane.topic, lane.partition)) is not None and record.starts
-    )
+    return frozenset(view.begun())

@@ -186,6 +186,6 @@ def _batches(lanes: Iterable[Sequence[Entry]]) -> Iterator[list[Entry]]:
 def _require_first(ledger: OpenLedger, wanted: Iterable[LaneFinding], author: str) -> None:
     for each in wanted:
         source = each.lane.source
-        record = ledger.store.view.lane(source.topic, source.partition)
-        if record is None or not record.starts or record.starts[0].author != author:
+        record = ledger.store.view.begun_lane(source.topic, source.partition)
+        if record is None or record.starts[0].author != author:
             raise MirrorError(f"{each.lane}: another mirror began it at the same moment")
