@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from rich.text import Text
+from rich.text import Text as Styled
 
+from heliograph.cli.document import At, Bounds, Document, NameOf, OrNull, Text
 from heliograph.cli.ledger import chosen_flows
-from heliograph.cli.output import EXIT_FAILED, print_json, remarks, results
+from heliograph.cli.output import EXIT_FAILED, remarks, results
 from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
 from heliograph.model import OffsetRange
@@ -56,6 +57,54 @@ _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
 _RANGES_SHOWN_MAX: Final = 20
 
 
+class _Repeat(Document):
+    source: Bounds
+    target: Bounds
+    records: int
+
+
+class _ComparedFrom(Document):
+    source: int
+    target: int
+
+
+class _Lane(Document):
+    topic: str = At("lane.source.topic")
+    partition: int = At("lane.source.partition")
+    target_topic: str = At("target.topic")
+    verdict: NameOf
+    problem: OrNull
+    stored_next_offset: int | None = At("stored_next")
+    source_next_offset: int | None = At("next_source_offset")
+    target_next_offset: int | None
+    copied_beyond_stored: int | None = At("beyond_stored")
+    compared_from: _ComparedFrom | None
+    compared_records: int
+    repeated_records: int
+    repeats: tuple[_Repeat, ...]
+    foreign_records: int
+    foreign: tuple[Bounds, ...]
+    missing_records: int
+    missing: tuple[Bounds, ...]
+    unsure: Bounds | None
+    doubts: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+class _Flow(Document):
+    flow: Text
+    problem: OrNull
+    connector: str
+    offsets_topic: str
+    notes: tuple[str, ...]
+    lanes: tuple[_Lane, ...]
+
+
+class AdoptDocument(Document):
+    written_lanes: int
+    flows: tuple[_Flow, ...]
+
+
 def adopt(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file that MirrorMaker 2 was given.")
@@ -90,7 +139,7 @@ def adopt(
                 write_adoption(config, each.flow, each.adoptable, each.source_cluster_id)
             )
     if as_json:
-        print_json({"written_lanes": written, "flows": [_document(each) for each in found]})
+        AdoptDocument.of({"written_lanes": written, "flows": found}).print()
     else:
         _close(found, written)
     if any(each.has_problems for each in found):
@@ -134,9 +183,9 @@ def _close(found: Sequence[FlowFinding], written: int) -> None:
 
 def _print(found: FlowFinding) -> None:
     console = results()
-    console.print(Text(str(found.flow), style="bold"))
+    console.print(Styled(str(found.flow), style="bold"))
     if found.problem:
-        console.print(Text(f"problem: {found.problem}", style="red"), soft_wrap=True)
+        console.print(Styled(f"problem: {found.problem}", style="red"), soft_wrap=True)
         console.print()
         return
     console.print(f"  positions of {found.connector} in {found.offsets_topic}")
@@ -151,11 +200,11 @@ def _print(found: FlowFinding) -> None:
     console.print()
 
 
-def _row(lane: LaneFinding) -> list[str | Text]:
-    compared = "" if lane.source_from is None else f"{lane.source_from:,}"
+def _row(lane: LaneFinding) -> list[str | Styled]:
+    compared = "" if lane.compared_from is None else f"{lane.compared_from.source:,}"
     return [
         str(lane.lane.source),
-        Text(lane.verdict.value, style="red" if lane.problem else ""),
+        Styled(lane.verdict.value, style="red" if lane.problem else ""),
         "" if lane.stored_next is None else f"{lane.stored_next:,}",
         "" if lane.next_source_offset is None else f"{lane.next_source_offset:,}",
         "" if lane.target_next_offset is None else f"{lane.target_next_offset:,}",
@@ -187,52 +236,3 @@ def _lines(lanes: Iterable[LaneFinding]) -> Iterator[str]:
 
 def _span(part: OffsetRange) -> str:
     return f"[{part.start}, {part.end})"
-
-
-def _document(found: FlowFinding) -> dict[str, Any]:
-    return {
-        "flow": str(found.flow),
-        "problem": found.problem or None,
-        "connector": found.connector,
-        "offsets_topic": found.offsets_topic,
-        "notes": list(found.notes),
-        "lanes": [_lane_document(lane) for lane in found.lanes],
-    }
-
-
-def _lane_document(lane: LaneFinding) -> dict[str, Any]:
-    return {
-        "topic": lane.lane.source.topic,
-        "partition": lane.lane.source.partition,
-        "target_topic": lane.target.topic,
-        "verdict": lane.verdict.name.lower(),
-        "problem": lane.problem or None,
-        "stored_next_offset": lane.stored_next,
-        "source_next_offset": lane.next_source_offset,
-        "target_next_offset": lane.target_next_offset,
-        "copied_beyond_stored": lane.beyond_stored,
-        "compared_from": None
-        if lane.source_from is None
-        else {"source": lane.source_from, "target": lane.target_from},
-        "compared_records": lane.compared_records,
-        "repeated_records": lane.repeated_records,
-        "repeats": [
-            {
-                "source": _bounds(repeat.source),
-                "target": _bounds(repeat.target),
-                "records": repeat.records,
-            }
-            for repeat in lane.repeats
-        ],
-        "foreign_records": lane.foreign_records,
-        "foreign": [_bounds(part) for part in lane.foreign],
-        "missing_records": lane.missing_records,
-        "missing": [_bounds(part) for part in lane.missing],
-        "unsure": None if lane.unsure is None else _bounds(lane.unsure),
-        "doubts": list(lane.doubts),
-        "notes": list(lane.notes),
-    }
-
-
-def _bounds(part: OffsetRange) -> list[int]:
-    return [part.start, part.end]

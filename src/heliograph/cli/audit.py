@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from pydantic import BeforeValidator
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from rich.text import Text
+from rich.text import Text as Styled
 
-from heliograph.audit.findings import Finding, FindingKind, UnitOutcome, finding_row
+from heliograph.audit.findings import FindingKind, UnitOutcome
 from heliograph.audit.job import new_order, run_audit
 from heliograph.audit.plan import AuditOptions
 from heliograph.audit.repair import RepairReport, repair
@@ -28,15 +30,16 @@ from heliograph.audit.run import (
     audit_flow,
 )
 from heliograph.audit.units import AuditUnit
+from heliograph.cli.document import At, Bounds, Document, RoundedSeconds, Text
 from heliograph.cli.ledger import chosen_flows
-from heliograph.cli.output import EXIT_FAILED, EXIT_REFUSED, print_json, remarks, results
+from heliograph.cli.output import EXIT_FAILED, EXIT_REFUSED, remarks, results
 from heliograph.cli.tables import Side, new_table
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.engine.session import start_session, stop_session
 from heliograph.ledger.locations import Wanted
-from heliograph.model import FlowId, OffsetRange
+from heliograph.model import FlowId, LaneId, OffsetRange
 
 AUDIT_HELP: Final = """Compare both sides record by record, and say where they differ.
 
@@ -79,6 +82,86 @@ _LISTED_MAX: Final = 50
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MB: Final = 1_000_000
 _WHOLE_CORE: Final = 1.0
+
+
+def _records(kind: FindingKind) -> BeforeValidator:
+    return BeforeValidator(lambda counts: counts[kind])
+
+
+def _by_lane(appended: Mapping[LaneId, Sequence[OffsetRange]]) -> list[dict[str, object]]:
+    return [
+        {"topic": lane.source.topic, "partition": lane.source.partition, "source": parts}
+        for lane, parts in appended.items()
+    ]
+
+
+class _Topic(Document):
+    topic: str
+    target_topic: str
+    lanes: int
+    records: int
+    bytes: int
+    unopened_records: int
+    expired_records: int
+    repaired_records: int
+    timestamps_compared: bool
+    missing: Annotated[int, _records(FindingKind.MISSING)] = At("counts")
+    repeated: Annotated[int, _records(FindingKind.REPEATED)] = At("counts")
+    changed: Annotated[int, _records(FindingKind.CHANGED)] = At("counts")
+    swapped: Annotated[int, _records(FindingKind.SWAPPED)] = At("counts")
+    foreign: Annotated[int, _records(FindingKind.FOREIGN)] = At("counts")
+
+
+class _Finding(Document):
+    topic: str = At("lane.source.topic")
+    partition: int = At("lane.source.partition")
+    target_topic: str = At("target.topic")
+    kind: FindingKind = At("finding.kind")
+    source: Bounds | None = At("finding.source")
+    target: Bounds | None = At("finding.target")
+    records: int = At("finding.records")
+    note: str = At("finding.note")
+
+
+class _Flow(Document):
+    flow: Text
+    equal: Annotated[bool, BeforeValidator(not_)] = At("differs")
+    records: int
+    seconds: RoundedSeconds
+    compared_units: int
+    units: int = At("unit_count")
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    topics: tuple[_Topic, ...]
+    findings: tuple[_Finding, ...]
+
+
+class _Appended(Document):
+    topic: str
+    partition: int
+    source: tuple[Bounds, ...]
+
+
+class _Refused(Document):
+    topic: str = At("lane.source.topic")
+    partition: int = At("lane.source.partition")
+    kind: FindingKind
+    source: Bounds | None
+    target: Bounds | None
+    records: int
+    why: str
+
+
+class _Repair(Document):
+    appended_records: int = At("records")
+    appended: Annotated[tuple[_Appended, ...], BeforeValidator(_by_lane)]
+    refused: tuple[_Refused, ...]
+
+
+class AuditDocument(Document):
+    spark_start_seconds: RoundedSeconds
+    flows: tuple[_Flow, ...]
+    repairs: tuple[_Repair, ...]
 
 
 def audit(
@@ -142,7 +225,9 @@ def audit(
     differing = [report for report in reports if report.findings]
     repairs = [repair(config, one.flow, one.findings) for one in differing] if mend else []
     if as_json:
-        print_json(_document(reports, repairs, engine.start_s))
+        AuditDocument.of(
+            {"spark_start_seconds": engine.start_s, "flows": reports, "repairs": repairs}
+        ).print()
     else:
         for report in reports:
             _print(report)
@@ -260,7 +345,7 @@ def _bar(what: str) -> Iterator[OnProgress]:
 
 def _print(report: AuditReport) -> None:
     console = results()
-    console.print(Text(str(report.flow), style="bold"))
+    console.print(Styled(str(report.flow), style="bold"))
     table = new_table(_COLUMNS)
     for topic in report.topics:
         table.add_row(*_row(topic))
@@ -271,7 +356,7 @@ def _print(report: AuditReport) -> None:
         more = len(report.findings) - _LISTED_MAX
         console.print(f"and {more:,} more ranges; --json has them", soft_wrap=True)
     for problem in report.problems:
-        console.print(Text(f"not compared: {problem}", style="red"), soft_wrap=True)
+        console.print(Styled(f"not compared: {problem}", style="red"), soft_wrap=True)
     for topic in report.topics:
         if not topic.timestamps_compared:
             told = f"{topic.topic}: without timestamps, the target has those of its own appends"
@@ -294,7 +379,7 @@ def _sentence(report: AuditReport) -> str:
     return f"{'equal as far as compared' if report.problems else 'equal'}; {looked}"
 
 
-def _row(topic: TopicTally) -> list[str | Text]:
+def _row(topic: TopicTally) -> list[str | Styled]:
     unopened = topic.unopened_records / topic.records if topic.records else 0.0
     return [
         topic.topic,
@@ -305,7 +390,7 @@ def _row(topic: TopicTally) -> list[str | Text]:
         f"{topic.expired_records:,}",
         f"{topic.repaired_records:,}",
         *(
-            Text(f"{topic.counts[kind]:,}", style="red" if topic.counts[kind] else "")
+            Styled(f"{topic.counts[kind]:,}", style="red" if topic.counts[kind] else "")
             for kind in FindingKind
         ),
     ]
@@ -339,78 +424,3 @@ def _print_repair(report: RepairReport) -> None:
 
 def _target(part: OffsetRange | None) -> str:
     return "?" if part is None else _span(part)
-
-
-def _document(
-    reports: Sequence[AuditReport], repairs: Sequence[RepairReport], spark_start_s: float
-) -> dict[str, Any]:
-    return {
-        "spark_start_seconds": round(spark_start_s, 3),
-        "flows": [_flow_document(report) for report in reports],
-        "repairs": [_repair_document(report) for report in repairs],
-    }
-
-
-def _flow_document(report: AuditReport) -> dict[str, Any]:
-    return {
-        "flow": str(report.flow),
-        "equal": not report.differs,
-        "records": report.records,
-        "seconds": round(report.seconds, 3),
-        "compared_units": report.compared_units,
-        "units": report.unit_count,
-        "problems": list(report.problems),
-        "notes": list(report.notes),
-        "topics": [
-            {
-                "topic": topic.topic,
-                "target_topic": topic.target_topic,
-                "lanes": topic.lanes,
-                "records": topic.records,
-                "bytes": topic.bytes,
-                "unopened_records": topic.unopened_records,
-                "expired_records": topic.expired_records,
-                "repaired_records": topic.repaired_records,
-                "timestamps_compared": topic.timestamps_compared,
-                **{kind.value: topic.counts[kind] for kind in FindingKind},
-            }
-            for topic in report.topics
-        ],
-        "findings": [_finding_document(one) for one in report.findings],
-    }
-
-
-def _finding_document(one: LaneFinding) -> dict[str, Any]:
-    finding: Finding = one.finding
-    return {
-        "topic": one.lane.source.topic,
-        "partition": one.lane.source.partition,
-        "target_topic": one.target.topic,
-        **finding_row(finding),
-    }
-
-
-def _repair_document(report: RepairReport) -> dict[str, Any]:
-    return {
-        "appended_records": report.records,
-        "appended": [
-            {
-                "topic": lane.source.topic,
-                "partition": lane.source.partition,
-                "source": [[part.start, part.end] for part in parts],
-            }
-            for lane, parts in report.appended.items()
-        ],
-        "refused": [
-            {
-                "topic": one.lane.source.topic,
-                "partition": one.lane.source.partition,
-                "kind": one.kind.value,
-                "source": None if one.source is None else [one.source.start, one.source.end],
-                "target": None if one.target is None else [one.target.start, one.target.end],
-                "records": one.records,
-                "why": one.why,
-            }
-            for one in report.refused
-        ],
-    }

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from heliograph.cli.output import print_json, remarks, results
+from heliograph.cli.document import At, Document
+from heliograph.cli.output import remarks, results
 from heliograph.cli.tables import new_table
 from heliograph.config.explain import (
     DEFAULT,
-    Effective,
     Explanation,
     explain_clusters,
     explain_engine,
@@ -48,6 +48,26 @@ _READER_DEFAULTS: Final = {
 }
 
 
+class _Value(Document):
+    key: str = At("name")
+    value: str
+    source: str = At("source", name="from")
+    line: int | None
+    acts: bool
+
+
+class _Explained(Document):
+    values: tuple[_Value, ...]
+    clients: dict[str, tuple[_Value, ...]]
+
+
+class ConfigDocument(Document):
+    clusters: dict[str, _Explained]
+    flows: dict[str, _Explained]
+    engine: dict[str, _Explained]
+    notes: tuple[str, ...]
+
+
 def config(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="An mm2.properties or heliograph.yaml file.")
@@ -69,14 +89,14 @@ def config(
     clusters = [] if flow is not None else list(explain_clusters(explained))
     engine = [] if flow is not None else list(explain_engine(explained))
     if as_json:
-        print_json(
+        ConfigDocument.of(
             {
                 "clusters": _nested(clusters),
                 "flows": _nested(flows),
                 "engine": _nested(engine),
-                "notes": list(explained.config.notes),
+                "notes": explained.config.notes,
             }
-        )
+        ).print()
         return
     for each in (*clusters, *flows, *engine):
         _print(each)
@@ -122,19 +142,8 @@ def _nested(explanations: Iterable[Explanation]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for each in explanations:
         inner = document.setdefault(each.about, {"values": [], "clients": {}})
-        rows = [_document(value) for value in each.values]
         if each.part:
-            inner["clients"][each.part] = rows
+            inner["clients"][each.part] = each.values
         else:
-            inner["values"] = rows
+            inner["values"] = each.values
     return document
-
-
-def _document(value: Effective) -> dict[str, Any]:
-    return {
-        "key": value.name,
-        "value": value.value,
-        "from": value.source,
-        "line": value.line,
-        "acts": value.acts,
-    }

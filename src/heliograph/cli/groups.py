@@ -6,21 +6,21 @@ import asyncio
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
-from rich.text import Text
+from rich.text import Text as Styled
 
 from heliograph.broker.group_view import GroupState
+from heliograph.cli.document import At, Document, Text
 from heliograph.cli.ledger import chosen_flows
-from heliograph.cli.output import EXIT_FAILED, print_json, results
+from heliograph.cli.output import EXIT_FAILED, results
 from heliograph.cli.tables import UNKNOWN, counted, new_table
 from heliograph.config.load import load_config
 from heliograph.inspect.groups import (
     FlowGroups,
     GroupRow,
-    GroupsStatus,
     Verdict,
     read_groups,
 )
@@ -46,6 +46,34 @@ _NOTHING: Final = "-"
 _CLAMPED: Final = {None: "", "before": "first mirrored ", "after": "mirrored so far "}
 
 
+class _Group(Document):
+    group: str
+    topic: str = At("source.topic")
+    partition: int = At("source.partition")
+    target_topic: str = At("target.topic")
+    source_offset: int
+    target_offset: int | None = At("translated.offset", None)
+    clamped: str | None = At("translated.side", None)
+    committed_offset: int | None
+    target_end_offset: int | None
+    lag_records: int | None
+    source_state: GroupState | None
+    target_state: GroupState | None
+    verdict: Verdict
+
+
+class _Flow(Document):
+    flow: Text
+    writes_offsets: bool
+    problems: tuple[str, ...]
+    groups: tuple[_Group, ...] = At("rows")
+
+
+class GroupsDocument(Document):
+    at_ms: int
+    flows: tuple[_Flow, ...]
+
+
 def groups(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
@@ -67,7 +95,7 @@ def groups(
     flows = chosen_flows(config, flow)
     found = asyncio.run(read_groups(config, flows, lambda id: wanted.fullmatch(id) is not None))
     if as_json:
-        print_json(as_document(found))
+        GroupsDocument.of(found).print()
     else:
         for each in found.flows:
             _print(each)
@@ -77,11 +105,11 @@ def groups(
 
 def _print(found: FlowGroups) -> None:
     console = results()
-    console.print(Text(flow_line(found), style="bold"))
+    console.print(Styled(flow_line(found), style="bold"))
     if found.rows:
         console.print(group_table(found))
     for problem in found.problems:
-        console.print(Text(f"problem: {problem}", style="red"), soft_wrap=True)
+        console.print(Styled(f"problem: {problem}", style="red"), soft_wrap=True)
     console.print()
 
 
@@ -120,42 +148,9 @@ def group_table(found: FlowGroups) -> RenderableType:
             _NOTHING if row.committed_offset is None else counted(row.lag_records),
             _state(row.source_state),
             _state(row.target_state),
-            Text(row.verdict.value, style="red" if row.verdict in _BAD else ""),
+            Styled(row.verdict.value, style="red" if row.verdict in _BAD else ""),
         )
     return table
-
-
-def as_document(found: GroupsStatus) -> dict[str, Any]:
-    return {
-        "at_ms": found.at_ms,
-        "flows": [
-            {
-                "flow": str(each.flow),
-                "writes_offsets": each.writes_offsets,
-                "problems": list(each.problems),
-                "groups": [_row_document(row) for row in each.rows],
-            }
-            for each in found.flows
-        ],
-    }
-
-
-def _row_document(row: GroupRow) -> dict[str, Any]:
-    return {
-        "group": row.group,
-        "topic": row.source.topic,
-        "partition": row.source.partition,
-        "target_topic": row.target.topic,
-        "source_offset": row.source_offset,
-        "target_offset": None if row.translated is None else row.translated.offset,
-        "clamped": None if row.translated is None else row.translated.side,
-        "committed_offset": row.committed_offset,
-        "target_end_offset": row.target_end_offset,
-        "lag_records": row.lag_records,
-        "source_state": None if row.source_state is None else row.source_state.value,
-        "target_state": None if row.target_state is None else row.target_state.value,
-        "verdict": row.verdict.value,
-    }
 
 
 def _exact(row: GroupRow) -> str:

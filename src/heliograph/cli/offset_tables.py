@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as Styled
 
+from heliograph.cli.document import At, Document, Text
 from heliograph.cli.tables import UNKNOWN, Side, ago, counted, new_table
 from heliograph.groups.commit import CommitReport
-from heliograph.groups.placement import GroupMove, GroupPlan, NoOffset, Origin
+from heliograph.groups.placement import GroupMove, GroupPlan, NoOffset, Origin, Strategy
 from heliograph.groups.snapshot import FlowSnapshot
 from heliograph.model import FlowId
 
@@ -43,6 +44,57 @@ class Answer:
     """None for a dry run."""
 
 
+class _Unplaced(Document):
+    group: str
+    topic: str = At("source.topic")
+    partition: int = At("source.partition")
+    source_offset: int | None
+    as_of_ms: int | None
+    origin: str | None
+    why: str
+
+
+class _Move(Document):
+    group: str
+    topic: str = At("source.topic")
+    partition: int = At("source.partition")
+    source_offset: int | None
+    target_offset: int
+    exact_offset: int | None
+    clamped: str | None
+    lag_records: int
+    repeated_records: int | None
+    skipped_records: int | None
+    foreign_offsets: int
+    as_of_ms: int | None
+    origin: str | None
+    committed_offset: int | None
+    metadata: str
+    note: str
+    target_topic: str = At("target.topic")
+
+
+class _Commit(Document):
+    committed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    active: tuple[str, ...]
+    problems: dict[str, str]
+    is_refused: bool
+
+
+class OffsetsDocument(Document):
+    flow: Text
+    at_ms: int
+    to: Strategy = At("placing.strategy")
+    time_ms: int | None
+    source_problem: str = At("known.source_problem")
+    problems: tuple[str, ...] = At("known.problems")
+    garbage_checkpoints: int = At("known.garbage_checkpoints")
+    moves: tuple[_Move, ...] = At("placing.moves")
+    unplaced: tuple[_Unplaced, ...] = At("placing.unplaced")
+    commit: _Commit | None = At("report")
+
+
 def headline(answer: Answer) -> str:
     moves = answer.placing.moves
     groups = {row.group for row in moves} | {row.group for row in answer.placing.unplaced}
@@ -62,7 +114,7 @@ def move_table(placing: GroupPlan) -> Table:
         stood = UNKNOWN if row.source_offset is None else f"{row.source_offset:,}"
         if isinstance(row, NoOffset):
             at = str(row.target or row.source)
-            told = Text(f"left alone: {row.why}", style="red")
+            told = Styled(f"left alone: {row.why}", style="red")
             table.add_row(row.group, at, stood, _known(row), *[_NOBODY] * 5, told)
             continue
         table.add_row(
@@ -127,34 +179,6 @@ def sentences(answer: Answer, *, skip_active: bool) -> list[str]:
             f"{len(report.unchanged):,} stood there before"
         )
     return said
-
-
-def as_document(answer: Answer) -> dict[str, Any]:
-    known, report = answer.known, answer.report
-    return {
-        "flow": str(answer.flow),
-        "at_ms": answer.at_ms,
-        "to": answer.placing.strategy.value,
-        "time_ms": answer.time_ms,
-        "source_problem": known.source_problem,
-        "problems": list(known.problems),
-        "garbage_checkpoints": known.garbage_checkpoints,
-        "moves": [
-            {**_partition_document(move), "target_topic": move.target.topic}
-            for move in answer.placing.moves
-        ],
-        "unplaced": [_partition_document(row) for row in answer.placing.unplaced],
-        "commit": None if report is None else asdict(report),
-    }
-
-
-def _partition_document(row: GroupMove | NoOffset) -> dict[str, Any]:
-    return {
-        "group": row.group,
-        "topic": row.source.topic,
-        "partition": row.source.partition,
-        **{k: v for k, v in asdict(row).items() if k not in ("group", "source", "target")},
-    }
 
 
 def _known(row: GroupMove | NoOffset) -> str:

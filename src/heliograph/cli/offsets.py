@@ -16,8 +16,8 @@ from rich.text import Text
 
 from heliograph.broker.groups import GroupAdmin
 from heliograph.cli.ledger import chosen_flows
-from heliograph.cli.offset_tables import Answer, as_document, headline, move_table, sentences
-from heliograph.cli.output import EXIT_FAILED, EXIT_REFUSED, print_json, remarks, results
+from heliograph.cli.offset_tables import Answer, OffsetsDocument, headline, move_table, sentences
+from heliograph.cli.output import EXIT_FAILED, EXIT_REFUSED, remarks, results
 from heliograph.cli.spark_checkpoint import translate_checkpoint_command
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
@@ -130,7 +130,7 @@ def offsets(
     )
     answer = asyncio.run(_answer(config, flows[0], asked))
     if as_json:
-        print_json(as_document(answer))
+        OffsetsDocument.of(answer).print()
     else:
         _print(answer, skip_active=skip_active)
     code = exit_code(answer, skip_active=skip_active)

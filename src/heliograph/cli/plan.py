@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from rich.text import Text
+from rich.text import Text as Styled
 
 from heliograph.acl import AclBinding
-from heliograph.cli.output import EXIT_FAILED, print_json, remarks, results
+from heliograph.cli.document import At, Document, OrNull, Text
+from heliograph.cli.output import EXIT_FAILED, remarks, results
 from heliograph.cli.tables import new_table
 from heliograph.compat.acl_plan import AclPlan
 from heliograph.config.load import load_config
 from heliograph.inspect.dry_run import FlowPlan, plan_flows
 from heliograph.topics.provisioning import Severity
-from heliograph.topics.selection import Verdict
+from heliograph.topics.selection import TopicDecision, Verdict
 
 PLAN_HELP: Final = """Show what `heliograph run` would do, without doing it.
 
@@ -34,6 +35,92 @@ Examples:
 """
 
 
+class _Topic(Document):
+    source: str
+    target: str
+    partitions: int
+    action: OrNull
+    begun: bool
+    because: str = At("why")
+
+
+class _Create(Document):
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: dict[str, str]
+
+
+class _Grow(Document):
+    name: str
+    before: int = At("partitions_before", name="from")
+    after: int = At("partitions", name="to")
+
+
+class _Config(Document):
+    topic: str
+    name: str
+    before: str | None = At("before", name="from")
+    after: str | None = At("after", name="to")
+
+
+class _Acls(Document):
+    unseen: Text | None = At("acls_unseen")
+    create: tuple[AclBinding, ...] = At("acls.to_create", ())
+    remove: tuple[AclBinding, ...] = At("acls.to_remove", ())
+
+
+class _LeftOut(Document):
+    topic: str
+    verdict: Verdict
+    because: str = At("why")
+
+
+class _Note(Document):
+    topic: str
+    weight: Severity
+    text: str
+
+
+class _Flow(Document):
+    flow: Text
+    problem: OrNull
+    topics: tuple[_Topic, ...]
+    create: tuple[_Create, ...]
+    grow: tuple[_Grow, ...]
+    configs: tuple[_Config, ...]
+    acls: _Acls
+    left_out: tuple[_LeftOut, ...]
+    notes: tuple[_Note, ...]
+
+
+class PlanDocument(Document):
+    flows: tuple[_Flow, ...]
+
+
+def as_document(outlooks: Iterable[FlowPlan]) -> PlanDocument:
+    return PlanDocument.of({"flows": [_flow_values(outlook) for outlook in outlooks]})
+
+
+def _flow_values(outlook: FlowPlan) -> dict[str, object]:
+    provisioning = outlook.provisioning
+    return {
+        "flow": outlook.flow,
+        "problem": outlook.problem,
+        "topics": outlook.topics,
+        "create": () if provisioning is None else provisioning.to_create,
+        "grow": () if provisioning is None else provisioning.to_grow,
+        "configs": [
+            {"topic": each.topic, "name": to.name, "before": to.before, "after": to.value}
+            for each in outlook.configs
+            for to in each.changes
+        ],
+        "acls": outlook,
+        "left_out": _left_out(outlook, everything=True),
+        "notes": outlook.notes,
+    }
+
+
 def plan(
     file: Annotated[
         Path,
@@ -49,7 +136,7 @@ def plan(
         remarks().print(note, soft_wrap=True)
     outlooks = plan_flows(config)
     if as_json:
-        print_json({"flows": [_document(outlook) for outlook in outlooks]})
+        as_document(outlooks).print()
     else:
         for outlook in outlooks:
             _print(outlook, everything=everything)
@@ -63,7 +150,7 @@ def _print(outlook: FlowPlan, *, everything: bool) -> None:
     console = results()
     lanes = sum(topic.partitions for topic in outlook.topics)
     head = f"{outlook.flow}: {len(outlook.topics)} topics, {lanes} lanes"
-    console.print(Text(head, style="bold"))
+    console.print(Styled(head, style="bold"))
     if outlook.topics:
         table = new_table(
             [
@@ -86,17 +173,17 @@ def _print(outlook: FlowPlan, *, everything: bool) -> None:
     left_out = _left_out(outlook, everything=everything)
     if left_out:
         table = new_table([("left out", "left"), ("as", "left"), ("because", "left")])
-        for name, verdict, why in left_out:
-            table.add_row(name, verdict, why)
+        for each in left_out:
+            table.add_row(each.topic, each.verdict.value, each.why)
         console.print(table)
     _print_configs(outlook)
     _print_acls(outlook)
     for note in outlook.notes:
         bad = note.weight is Severity.PROBLEM
         line = f"{note.weight.value}: {note.topic}: {note.text}"
-        console.print(Text(line, style="red" if bad else ""), soft_wrap=True)
+        console.print(Styled(line, style="red" if bad else ""), soft_wrap=True)
     if outlook.problem:
-        console.print(Text(f"problem: {outlook.problem}", style="red"), soft_wrap=True)
+        console.print(Styled(f"problem: {outlook.problem}", style="red"), soft_wrap=True)
     console.print()
 
 
@@ -119,7 +206,7 @@ def _print_acls(outlook: FlowPlan) -> None:
         label = "note" if outlook.acls_are_off else "problem"
         line = f"{label}: {outlook.acls_unseen}: ACLs are not followed"
         style = "" if outlook.acls_are_off else "red"
-        console.print(Text(line, style=style), soft_wrap=True)
+        console.print(Styled(line, style=style), soft_wrap=True)
     changes = _acl_changes(outlook.acls)
     if not changes:
         return
@@ -146,75 +233,11 @@ def _acl_changes(plan: AclPlan | None) -> list[tuple[str, AclBinding]]:
     return [*created, *(("remove", acl) for acl in plan.to_remove)]
 
 
-def _left_out(outlook: FlowPlan, *, everything: bool) -> list[tuple[str, str, str]]:
+def _left_out(outlook: FlowPlan, *, everything: bool) -> list[TopicDecision]:
     if outlook.selection is None:
         return []
     return [
-        (decision.topic, decision.verdict.value, decision.why)
+        decision
         for decision in outlook.selection.decisions
         if decision.target is None and (everything or decision.verdict is not Verdict.NOT_MATCHED)
     ]
-
-
-def _document(outlook: FlowPlan) -> dict[str, Any]:
-    provisioning = outlook.provisioning
-    return {
-        "flow": str(outlook.flow),
-        "problem": outlook.problem or None,
-        "topics": [
-            {
-                "source": topic.source,
-                "target": topic.target,
-                "partitions": topic.partitions,
-                "action": topic.action or None,
-                "begun": topic.begun,
-                "because": topic.why,
-            }
-            for topic in outlook.topics
-        ],
-        "create": []
-        if provisioning is None
-        else [
-            {
-                "name": topic.name,
-                "partitions": topic.partitions,
-                "replication_factor": topic.replication_factor,
-                "configs": dict(topic.configs),
-            }
-            for topic in provisioning.to_create
-        ],
-        "grow": []
-        if provisioning is None
-        else [
-            {"name": topic.name, "from": topic.partitions_before, "to": topic.partitions}
-            for topic in provisioning.to_grow
-        ],
-        "configs": [
-            {
-                "topic": topic.topic,
-                "name": change.name,
-                "from": change.before,
-                "to": change.value,
-            }
-            for topic in outlook.configs
-            for change in topic.changes
-        ],
-        "acls": _acls_document(outlook),
-        "left_out": [
-            {"topic": name, "verdict": verdict, "because": why}
-            for name, verdict, why in _left_out(outlook, everything=True)
-        ],
-        "notes": [
-            {"topic": note.topic, "weight": note.weight.value, "text": note.text}
-            for note in outlook.notes
-        ],
-    }
-
-
-def _acls_document(outlook: FlowPlan) -> dict[str, Any]:
-    plan = outlook.acls
-    return {
-        "unseen": None if outlook.acls_unseen is None else str(outlook.acls_unseen),
-        "create": [] if plan is None else [asdict(acl) for acl in plan.to_create],
-        "remove": [] if plan is None else [asdict(acl) for acl in plan.to_remove],
-    }

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from rich.text import Text
+from pydantic import BeforeValidator
+from rich.text import Text as Styled
 
+from heliograph.cli.document import At, Document, NameOf, OrNull, Text
 from heliograph.cli.ledger import chosen_flows
-from heliograph.cli.output import EXIT_FAILED, print_json, remarks, results
+from heliograph.cli.output import EXIT_FAILED, remarks, results
 from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.model import FlowId
 from heliograph.takeover.release import FlowRelease, LaneRelease
 from heliograph.takeover.release import release as release_flow
+from heliograph.wire.mirror_records import OffsetSync
 
 RELEASE_HELP: Final = """Hand back to MirrorMaker 2, which then goes on at exactly the next record.
 
@@ -39,6 +42,36 @@ _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
     ("instead of", "right"),
     ("offset sync", "right"),
 )
+
+
+def _both_offsets(sync: OffsetSync) -> tuple[int, int]:
+    return sync.upstream_offset, sync.downstream_offset
+
+
+class _Lane(Document):
+    topic: str = At("lane.source.topic")
+    partition: int = At("lane.source.partition")
+    target_topic: str = At("target.topic")
+    verdict: NameOf = At("handing")
+    problem: OrNull
+    source_next_offset: int = At("next_source_offset")
+    stored_next_offset: int | None = At("stored_next")
+    offset_sync: Annotated[tuple[int, int], BeforeValidator(_both_offsets)] | None = At("sync")
+
+
+class _Flow(Document):
+    flow: Text
+    problem: OrNull
+    connector: str
+    offsets_topic: str
+    written: bool
+    notes: tuple[str, ...]
+    lanes: tuple[_Lane, ...]
+
+
+class ReleaseDocument(Document):
+    written_lanes: int
+    flows: tuple[_Flow, ...]
 
 
 def release(
@@ -67,7 +100,7 @@ def release(
         found = [done.get(each.flow, each) for each in found]
         written = sum(len(each.releasable) for each in done.values() if each.written)
     if as_json:
-        print_json({"written_lanes": written, "flows": [_document(each) for each in found]})
+        ReleaseDocument.of({"written_lanes": written, "flows": found}).print()
     elif written:
         remarks().print(f"released {written} lanes; MirrorMaker 2 may be started with the file")
     else:
@@ -91,7 +124,7 @@ def _agreed(found: list[FlowRelease]) -> bool:
 
 def _print(found: FlowRelease) -> None:
     console = results()
-    console.print(Text(str(found.flow), style="bold"))
+    console.print(Styled(str(found.flow), style="bold"))
     if found.lanes:
         console.print(f"  positions of {found.connector} in {found.offsets_topic}")
         table = new_table(_COLUMNS)
@@ -106,38 +139,12 @@ def _print(found: FlowRelease) -> None:
     console.print()
 
 
-def _row(lane: LaneRelease) -> list[str | Text]:
+def _row(lane: LaneRelease) -> list[str | Styled]:
     sync = lane.sync
     return [
         str(lane.lane.source),
-        Text(lane.handing.value, style="red" if lane.problem else ""),
+        Styled(lane.handing.value, style="red" if lane.problem else ""),
         f"{lane.next_source_offset:,}",
         "" if lane.stored_next is None else f"{lane.stored_next:,}",
         "" if sync is None else f"{sync.upstream_offset:,} = {sync.downstream_offset:,}",
     ]
-
-
-def _document(found: FlowRelease) -> dict[str, Any]:
-    return {
-        "flow": str(found.flow),
-        "problem": found.problem or None,
-        "connector": found.connector,
-        "offsets_topic": found.offsets_topic,
-        "written": found.written,
-        "notes": list(found.notes),
-        "lanes": [
-            {
-                "topic": lane.lane.source.topic,
-                "partition": lane.lane.source.partition,
-                "target_topic": lane.target.topic,
-                "verdict": lane.handing.name.lower(),
-                "problem": lane.problem or None,
-                "source_next_offset": lane.next_source_offset,
-                "stored_next_offset": lane.stored_next,
-                "offset_sync": None
-                if lane.sync is None
-                else [lane.sync.upstream_offset, lane.sync.downstream_offset],
-            }
-            for lane in found.lanes
-        ],
-    }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from heliograph.cli.document import Document, Text
 from heliograph.cli.ledger import chosen_flows
-from heliograph.cli.output import print_json, remarks, results
+from heliograph.cli.output import remarks, results
 from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
 from heliograph.errors import MirrorError
@@ -37,6 +37,21 @@ _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
     ("copied again", "right"),
     ("left out", "right"),
 )
+
+
+class _Lane(Document):
+    lane: Text
+    position: int
+    before_offset: int
+    offset: int
+    repeated: int
+    skipped: int
+
+
+class ResetDocument(Document):
+    flow: Text
+    written: bool
+    lanes: tuple[_Lane, ...]
 
 
 def reset(
@@ -70,16 +85,7 @@ def reset(
         which = topic if partition is None else f"{topic}-{partition}"
         raise MirrorError(f"{flows[0]}: the ledger knows no lane of {which}")
     if as_json:
-        lanes = [
-            {
-                **asdict(each),
-                "lane": str(each.lane),
-                "repeated": each.repeated,
-                "skipped": each.skipped,
-            }
-            for each in found
-        ]
-        print_json({"flow": str(flows[0]), "written": yes, "lanes": lanes})
+        ResetDocument.of({"flow": flows[0], "written": yes, "lanes": found}).print()
         return
     _print(found)
     if not yes:

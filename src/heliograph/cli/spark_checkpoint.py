@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import RenderableType
-from rich.text import Text
+from rich.text import Text as Styled
 
-from heliograph.cli.output import print_json, results
+from heliograph.cli.document import At, Document, Text
+from heliograph.cli.output import results
 from heliograph.cli.tables import counted, new_table
 from heliograph.config.schema import MirrorConfig
 from heliograph.ledger.translate import Side
@@ -25,19 +26,50 @@ _CLAMPED: Final[dict[Side | None, str]] = {
 }
 
 
+class _Partition(Document):
+    query_source: str
+    topic: str = At("source.topic")
+    partition: int = At("source.partition")
+    target_topic: str = At("target.topic")
+    source_offset: int | None
+    target_offset: int | None
+    clamped: str | None
+    planned_source_offset: int | None
+    planned_target_offset: int | None
+    planned_clamped: str | None
+    lag_records: int | None
+    is_exact: bool
+    notes: tuple[str, ...]
+
+
+class CheckpointDocument(Document):
+    flow: Text
+    directory: Text
+    out: Text
+    layout: int | None
+    batch: int | None
+    is_committed: bool
+    is_exact: bool
+    left_out_batches: int
+    untouched_sources: tuple[str, ...]
+    bootstrap_servers: tuple[str, ...]
+    renamed: dict[str, str]
+    partitions: tuple[_Partition, ...] = At("moves")
+
+
 def translate_checkpoint_command(
     config: MirrorConfig, flow: FlowId, directory: Path, out: Path, as_json: bool
 ) -> None:
     """Write the copy and say what is in it; raises `MirrorError` where nothing was written."""
     made = asyncio.run(translate_checkpoint(config, flow, directory, out))
     if as_json:
-        print_json(as_document(made))
+        CheckpointDocument.of(made).print()
         return
     console = results()
-    console.print(Text(head_line(made), style="bold"))
+    console.print(Styled(head_line(made), style="bold"))
     console.print(move_table(made))
     for line in remark_lines(made):
-        console.print(Text(line), soft_wrap=True)
+        console.print(Styled(line), soft_wrap=True)
 
 
 def head_line(made: CheckpointTranslation) -> str:
@@ -93,41 +125,6 @@ def remark_lines(made: CheckpointTranslation) -> list[str]:
     lines.append(f"  kafka.bootstrap.servers = {','.join(made.bootstrap_servers)}")
     lines += [f"  {now} in the place of {was}" for was, now in sorted(made.renamed.items())]
     return lines
-
-
-def as_document(made: CheckpointTranslation) -> dict[str, Any]:
-    return {
-        "flow": str(made.flow),
-        "directory": str(made.directory),
-        "out": str(made.out),
-        "layout": made.layout,
-        "batch": made.batch,
-        "is_committed": made.is_committed,
-        "is_exact": made.is_exact,
-        "left_out_batches": made.left_out_batches,
-        "untouched_sources": list(made.untouched_sources),
-        "bootstrap_servers": list(made.bootstrap_servers),
-        "renamed": dict(made.renamed),
-        "partitions": [_move_document(move) for move in made.moves],
-    }
-
-
-def _move_document(move: PartitionMove) -> dict[str, Any]:
-    return {
-        "query_source": move.query_source,
-        "topic": move.source.topic,
-        "partition": move.source.partition,
-        "target_topic": move.target.topic,
-        "source_offset": move.source_offset,
-        "target_offset": move.target_offset,
-        "clamped": move.clamped,
-        "planned_source_offset": move.planned_source_offset,
-        "planned_target_offset": move.planned_target_offset,
-        "planned_clamped": move.planned_clamped,
-        "lag_records": move.lag_records,
-        "is_exact": move.is_exact,
-        "notes": list(move.notes),
-    }
 
 
 def _number(offset: int | None) -> str:

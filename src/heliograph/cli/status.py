@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.text import Text
+from rich.text import Text as Styled
 
-from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, print_json, results
+from heliograph.cli.document import At, Document, OrNull, Text
+from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, results
 from heliograph.cli.tables import TopicRow, ago, counted, new_table, states, topic_table
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.inspect.status import FlowStatus, LaneStatus, MirrorStatus, StatusReader
+from heliograph.inspect.status import (
+    FlowStatus,
+    LaneStatus,
+    MirrorStatus,
+    StatusReader,
+    known_sum,
+)
 from heliograph.ledger.drill_note import LastDrill
 from heliograph.ledger.locations import all_topics
 
@@ -39,6 +45,59 @@ Examples:
 
   heliograph status mm2.properties --topic orders --lanes --json
 """
+
+
+class _Fence(Document):
+    at_ms: int
+    why: str
+
+
+class _Holder(Document):
+    host: str
+    pid: int
+    at_ms: int
+    slot_count: int
+
+
+class _Lane(Document):
+    topic: str = At("lane.source.topic")
+    partition: int = At("lane.source.partition")
+    target_topic: str = At("target.topic")
+    state: str
+    detail: OrNull
+    position: int
+    position_is_exact: bool
+    source_start_offset: int | None
+    source_next_offset: int
+    source_end_offset: int | None
+    target_next_offset: int
+    lag_records: int | None
+    lag_s: float | None
+    records_per_s: float | None
+    offsets: str
+    mapped_because: OrNull
+    lost_records: int
+    foreign_records: int
+    noted_ms: int | None
+
+
+class _Flow(Document):
+    flow: Text
+    problem: OrNull
+    fence: _Fence | None
+    carried_by: _Holder | None = At("holder")
+    mirrored_records: int
+    lag_records: int | None
+    lost_records: int
+    foreign_records: int
+    last_drill: LastDrill | None
+    lanes: tuple[_Lane, ...]
+
+
+class StatusDocument(Document):
+    at_ms: int
+    unreachable: dict[str, str]
+    flows: tuple[_Flow, ...]
 
 
 def status(
@@ -81,7 +140,7 @@ async def _show(
         if watch:
             await _watch(reader, found, lanes=lanes, as_json=as_json)
         elif as_json:
-            print_json(as_document(found))
+            StatusDocument.of(found).print()
         else:
             results().print(rendered(found, lanes=lanes))
         return found
@@ -94,7 +153,7 @@ async def _watch(reader: StatusReader, found: MirrorStatus, *, lanes: bool, as_j
     if as_json or not console.is_terminal:
         while True:
             if as_json:
-                print_json(as_document(found), indent=None)
+                StatusDocument.of(found).print(indent=None)
             else:
                 console.print(rendered(found, lanes=lanes))
             await asyncio.sleep(_SAMPLE_S)
@@ -107,9 +166,9 @@ async def _watch(reader: StatusReader, found: MirrorStatus, *, lanes: bool, as_j
 
 
 def rendered(found: MirrorStatus, *, lanes: bool) -> RenderableType:
-    parts: list[RenderableType] = [Text(text, style="red") for text in found.unreachable.values()]
+    parts: list[RenderableType] = [Styled(text, style="red") for text in found.unreachable.values()]
     parts += [
-        Text(f"{flow.flow}: {flow.problem}")
+        Styled(f"{flow.flow}: {flow.problem}")
         for flow in found.flows
         if flow.problem and flow.problem not in found.unreachable.values()
     ]
@@ -119,7 +178,7 @@ def rendered(found: MirrorStatus, *, lanes: bool) -> RenderableType:
     shown = [lane for lane in found.lanes if lanes or lane.is_stalled]
     if shown:
         parts += ["", _lane_table(shown)]
-    parts += ["", *(Text(flow_line(flow)) for flow in found.flows)]
+    parts += ["", *(Styled(flow_line(flow)) for flow in found.flows)]
     return Group(*parts)
 
 
@@ -134,7 +193,7 @@ def topic_rows(flow: FlowStatus) -> Iterator[TopicRow]:
             lanes=len(lanes),
             state=states(lane.state for lane in lanes),
             mirrored=sum(lane.position for lane in lanes),
-            lag_records=total(lane.lag_records for lane in lanes),
+            lag_records=known_sum(lane.lag_records for lane in lanes),
             lag_s=_longest([lane.lag_s for lane in lanes]),
             records_per_s=_sum_rates(lanes),
             remarks=_remarks(lanes),
@@ -142,16 +201,12 @@ def topic_rows(flow: FlowStatus) -> Iterator[TopicRow]:
 
 
 def flow_line(flow: FlowStatus) -> str:
-    lag = total(lane.lag_records for lane in flow.lanes)
-    mirrored = sum(lane.position for lane in flow.lanes)
-    lost = sum(lane.lost_records for lane in flow.lanes)
-    foreign = sum(lane.foreign_records for lane in flow.lanes)
     parts = [
         f"{len(flow.lanes)} lanes",
-        f"{mirrored:,} mirrored",
-        f"lag {counted(lag)}",
-        f"lost {lost:,}",
-        *([f"{foreign:,} of others"] if foreign else []),
+        f"{flow.mirrored_records:,} mirrored",
+        f"lag {counted(flow.lag_records)}",
+        f"lost {flow.lost_records:,}",
+        *([f"{flow.foreign_records:,} of others"] if flow.foreign_records else []),
     ]
     drilled = "" if flow.last_drill is None else f"; {drill_words(flow.last_drill)}"
     return f"{flow.flow}: {', '.join(parts)}; {_carrier(flow)}{drilled}"
@@ -161,71 +216,6 @@ def drill_words(last: LastDrill) -> str:
     if last.verdict == "pass":
         return f"last drill passed {ago(last.at_ms)}"
     return f"last drill, {ago(last.at_ms)}, {last.sentence}"
-
-
-def as_document(found: MirrorStatus) -> dict[str, Any]:
-    return {
-        "at_ms": found.at_ms,
-        "unreachable": dict(found.unreachable),
-        "flows": [_flow_document(flow) for flow in found.flows],
-    }
-
-
-def total(numbers: Iterator[int | None]) -> int | None:
-    """The sum, or None as soon as one of them is not known: half a lag would look like all."""
-    known = 0
-    for number in numbers:
-        if number is None:
-            return None
-        known += number
-    return known
-
-
-def _flow_document(flow: FlowStatus) -> dict[str, Any]:
-    holder = flow.holder
-    return {
-        "flow": str(flow.flow),
-        "problem": flow.problem or None,
-        "fence": None if flow.fence is None else {"at_ms": flow.fence.at_ms, "why": flow.fence.why},
-        "carried_by": None
-        if holder is None
-        else {
-            "host": holder.host,
-            "pid": holder.pid,
-            "at_ms": holder.at_ms,
-            "slot_count": holder.slot_count,
-        },
-        "mirrored_records": sum(lane.position for lane in flow.lanes),
-        "lag_records": total(lane.lag_records for lane in flow.lanes),
-        "lost_records": sum(lane.lost_records for lane in flow.lanes),
-        "foreign_records": sum(lane.foreign_records for lane in flow.lanes),
-        "last_drill": None if flow.last_drill is None else asdict(flow.last_drill),
-        "lanes": [_lane_document(lane) for lane in flow.lanes],
-    }
-
-
-def _lane_document(lane: LaneStatus) -> dict[str, Any]:
-    return {
-        "topic": lane.lane.source.topic,
-        "partition": lane.lane.source.partition,
-        "target_topic": lane.target.topic,
-        "state": lane.state,
-        "detail": lane.detail or None,
-        "position": lane.position,
-        "position_is_exact": lane.position_is_exact,
-        "source_start_offset": lane.source_start_offset,
-        "source_next_offset": lane.source_next_offset,
-        "source_end_offset": lane.source_end_offset,
-        "target_next_offset": lane.target_next_offset,
-        "lag_records": lane.lag_records,
-        "lag_s": lane.lag_s,
-        "records_per_s": lane.records_per_s,
-        "offsets": lane.offsets,
-        "mapped_because": lane.mapped_because or None,
-        "lost_records": lane.lost_records,
-        "foreign_records": lane.foreign_records,
-        "noted_ms": lane.noted_ms,
-    }
 
 
 def _lane_table(lanes: Sequence[LaneStatus]) -> RenderableType:
@@ -253,7 +243,7 @@ def _lane_table(lanes: Sequence[LaneStatus]) -> RenderableType:
         ]
         table.add_row(
             str(lane.lane),
-            Text(lane.state, style="red" if lane.is_stalled else ""),
+            Styled(lane.state, style="red" if lane.is_stalled else ""),
             f"{lane.position:,}",
             counted(lane.source_start_offset),
             f"{lane.source_next_offset:,}",

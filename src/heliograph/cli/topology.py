@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
+from pydantic import BeforeValidator, ValidationInfo
 from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.text import Text as Styled
 from rich.tree import Tree
 
+from heliograph.cli.document import At, Document, OrNull, Text
 from heliograph.cli.output import (
     EXIT_FAILED,
     EXIT_STALLED,
     EXIT_USAGE,
-    print_json,
     remarks,
     results,
 )
 from heliograph.cli.tables import UNKNOWN, new_table
+from heliograph.compat.mirror_client import NewestHeartbeat
 from heliograph.config.load import load_config
 from heliograph.inspect.topology import (
     ClusterSeen,
@@ -29,7 +31,7 @@ from heliograph.inspect.topology import (
     Topology,
     read_topology,
 )
-from heliograph.model import ClusterAlias
+from heliograph.model import ClusterAlias, FlowId
 
 TOPOLOGY_HELP: Final = """Draw who mirrors to whom, from the heartbeats that arrive.
 
@@ -54,6 +56,59 @@ Examples:
 """
 
 
+def _age_s(newest: NewestHeartbeat | None, info: ValidationInfo) -> float | None:
+    at_ms: int = (info.context or {})["at_ms"]
+    return None if newest is None else newest.age_s(at_ms)
+
+
+def _written_by(beats: Mapping[FlowId, NewestHeartbeat]) -> dict[str, int]:
+    return {str(flow): beat.emitted_ms for flow, beat in sorted(beats.items())}
+
+
+class _Heartbeats(Document):
+    topic: str
+    path: tuple[str, ...]
+    hops: int
+    newest_ms: int | None = At("newest.emitted_ms", None)
+    age_s: Annotated[float | None, BeforeValidator(_age_s)] = At("newest")
+    latency_s: Annotated[
+        float | None, BeforeValidator(lambda ms: None if ms is None else ms / 1000)
+    ] = At("newest.latency_ms", None)
+    written_by: Annotated[dict[str, int], BeforeValidator(_written_by)] = At("beats")
+    skipped_records: int
+    problem: OrNull
+
+
+class _Cluster(Document):
+    cluster: str = At("alias")
+    problem: OrNull
+    hops: Annotated[dict[str, int], BeforeValidator(lambda hops: dict(sorted(hops().items())))]
+    heartbeats: tuple[_Heartbeats, ...] = At("topics")
+
+
+class _Flow(Document):
+    flow: Text
+    in_file: bool
+    seen_on: str | None
+    newest_ms: int | None
+    age_s: float | None
+    latency_s: float | None
+    written_age_s: float | None
+    problem: OrNull
+
+
+class TopologyDocument(Document):
+    at_ms: int
+    unreachable: dict[str, str]
+    unknown_clusters: tuple[str, ...] = At("unknown")
+    clusters: tuple[_Cluster, ...]
+    flows: tuple[_Flow, ...]
+
+
+def as_document(found: Topology) -> TopologyDocument:
+    return TopologyDocument.of(found, context={"at_ms": found.at_ms})
+
+
 def topology(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
@@ -68,7 +123,7 @@ def topology(
         raise typer.Exit(EXIT_USAGE)
     found = read_topology(load_config(file))
     if as_json:
-        print_json(as_document(found))
+        as_document(found).print()
     elif as_dot:
         results().print(as_graph(found), soft_wrap=True)
     else:
@@ -89,18 +144,18 @@ def rendered(found: Topology) -> RenderableType:
         parts += ["", _flow_table(found.flows)]
     if found.unknown:
         names = ", ".join(_shown(alias) for alias in found.unknown)
-        parts += ["", Text(f"upstream, and not in the file: {names}")]
+        parts += ["", Styled(f"upstream, and not in the file: {names}")]
     skipped = sum(topic.skipped_records for seen in found.clusters for topic in seen.topics)
     if skipped:
-        parts += ["", Text(f"{skipped:,} records in heartbeats topics were none, and skipped")]
+        parts += ["", Styled(f"{skipped:,} records in heartbeats topics were none, and skipped")]
     return Group(*parts)
 
 
 def cluster_tree(seen: ClusterSeen, at_ms: int) -> Tree:
     """One cluster and what is mirrored to it; every level is one hop further away."""
     if seen.problem:
-        return Tree(Text(f"{seen.alias}  {seen.problem}", style="red"))
-    tree = Tree(Text(seen.alias, style="bold"))
+        return Tree(Styled(f"{seen.alias}  {seen.problem}", style="red"))
+    tree = Tree(Styled(seen.alias, style="bold"))
     by_path = {topic.path: topic for topic in seen.upstreams}
     paths = {path[:hops] for path in by_path for hops in range(1, len(path) + 1)}
     if not paths:
@@ -108,18 +163,8 @@ def cluster_tree(seen: ClusterSeen, at_ms: int) -> Tree:
     branches: dict[tuple[ClusterAlias, ...], Tree] = {(): tree}
     for path in sorted(paths):
         label = f"{path[-1]}  {_hops(len(path))}, {_beat(by_path.get(path), at_ms)}"
-        branches[path] = branches[path[:-1]].add(Text(label))
+        branches[path] = branches[path[:-1]].add(Styled(label))
     return tree
-
-
-def as_document(found: Topology) -> dict[str, Any]:
-    return {
-        "at_ms": found.at_ms,
-        "unreachable": dict(found.unreachable),
-        "unknown_clusters": list(found.unknown),
-        "clusters": [_cluster_document(seen, found.at_ms) for seen in found.clusters],
-        "flows": [_flow_document(flow) for flow in found.flows],
-    }
 
 
 def as_graph(found: Topology) -> str:
@@ -145,44 +190,6 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _cluster_document(seen: ClusterSeen, at_ms: int) -> dict[str, Any]:
-    return {
-        "cluster": seen.alias,
-        "problem": seen.problem or None,
-        "hops": dict(sorted(seen.hops().items())),
-        "heartbeats": [_topic_document(topic, at_ms) for topic in seen.topics],
-    }
-
-
-def _topic_document(topic: HeartbeatsSeen, at_ms: int) -> dict[str, Any]:
-    newest = topic.newest
-    latency_ms = None if newest is None else newest.latency_ms
-    return {
-        "topic": topic.topic,
-        "path": list(topic.path),
-        "hops": topic.hops,
-        "newest_ms": None if newest is None else newest.emitted_ms,
-        "age_s": None if newest is None else newest.age_s(at_ms),
-        "latency_s": None if latency_ms is None else latency_ms / 1000,
-        "written_by": {str(flow): beat.emitted_ms for flow, beat in sorted(topic.beats.items())},
-        "skipped_records": topic.skipped_records,
-        "problem": topic.problem or None,
-    }
-
-
-def _flow_document(flow: FlowSeen) -> dict[str, Any]:
-    return {
-        "flow": str(flow.flow),
-        "in_file": flow.in_file,
-        "seen_on": flow.seen_on,
-        "newest_ms": flow.newest_ms,
-        "age_s": flow.age_s,
-        "latency_s": flow.latency_s,
-        "written_age_s": flow.written_age_s,
-        "problem": flow.problem or None,
-    }
-
-
 def _flow_table(flows: tuple[FlowSeen, ...]) -> RenderableType:
     table = new_table(
         [
@@ -202,7 +209,7 @@ def _flow_table(flows: tuple[FlowSeen, ...]) -> RenderableType:
             _latency(flow),
             _ago(flow.written_age_s),
             flow.seen_on or "",
-            Text(note, style="red" if flow.problem else ""),
+            Styled(note, style="red" if flow.problem else ""),
         )
     return table
 

@@ -83,6 +83,22 @@ class FlowStatus:
     """Why nobody may carry the flow."""
     last_drill: LastDrill | None = None
 
+    @property
+    def mirrored_records(self) -> int:
+        return sum(lane.position for lane in self.lanes)
+
+    @property
+    def lag_records(self) -> int | None:
+        return known_sum(lane.lag_records for lane in self.lanes)
+
+    @property
+    def lost_records(self) -> int:
+        return sum(lane.lost_records for lane in self.lanes)
+
+    @property
+    def foreign_records(self) -> int:
+        return sum(lane.foreign_records for lane in self.lanes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStatus:
@@ -93,6 +109,16 @@ class MirrorStatus:
     @property
     def lanes(self) -> tuple[LaneStatus, ...]:
         return tuple(lane for flow in self.flows for lane in flow.lanes)
+
+
+def known_sum(numbers: Iterable[int | None]) -> int | None:
+    """The sum, or None as soon as one of them is not known: half a lag would look like all."""
+    known = 0
+    for number in numbers:
+        if number is None:
+            return None
+        known += number
+    return known
 
 
 class StatusReader:

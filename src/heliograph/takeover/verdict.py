@@ -22,6 +22,12 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedFrom:
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaneFinding:
     lane: LaneId
     target: TopicPartition
@@ -30,9 +36,8 @@ class LaneFinding:
     """Where MirrorMaker 2 itself would go on."""
     next_source_offset: int | None = None
     target_next_offset: int | None = None
-    source_from: int | None = None
-    """Where the comparison began."""
-    target_from: int | None = None
+    compared_from: ComparedFrom | None = None
+    """Where the comparison began; None where nothing was compared."""
     compared_records: int = 0
     """Of the target."""
     repeats: tuple[Repeat, ...] = ()
@@ -103,8 +108,7 @@ def judge(
         stored_next=logs.stored_next,
         next_source_offset=next_offset,
         target_next_offset=logs.target.end,
-        source_from=walked.source_from,
-        target_from=walked.target_from,
+        compared_from=ComparedFrom(source=walked.source_from, target=walked.target_from),
         compared_records=walked.target_records,
         repeats=found.repeats,
         foreign=found.foreign,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.cli.spark_checkpoint import as_document, head_line, remark_lines
+from heliograph.cli.spark_checkpoint import CheckpointDocument, head_line, remark_lines
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph.spark_checkpoint.move import CheckpointTranslation
 from heliograph.spark_checkpoint.translate import PartitionMove
@@ -80,7 +80,7 @@ def test_what_is_not_exact_is_said_with_its_partition_and_what_to_do() -> None:
 
 
 def test_the_json_has_every_partition_with_both_offsets() -> None:
-    document = as_document(MADE)
+    document = CheckpointDocument.of(MADE).plain()
 
     assert document["is_exact"] is True
     assert document["renamed"] == {"orders": "A.orders"}

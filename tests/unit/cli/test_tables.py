@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from heliograph.cli.status import as_document, flow_line, rendered
+from heliograph.cli.status import StatusDocument, flow_line, rendered
 from heliograph.cli.tables import TopicRow, time_left, topic_table
 from heliograph.clock import now_ms
 from heliograph.inspect.status import FlowStatus, LaneStatus, MirrorStatus
@@ -86,7 +86,7 @@ def test_time_left_is_told_only_where_it_is_known(
 def test_one_lane_of_unknown_lag_makes_the_lag_of_all_unknown() -> None:
     dark = replace(LANE, lag_records=None, lag_s=None, source_end_offset=None)
 
-    document = as_document(status_of(LANE, dark))
+    document = StatusDocument.of(status_of(LANE, dark)).plain()
 
     assert document["flows"][0]["lag_records"] is None
     assert "lag ?" in flow_line(status_of(LANE, dark).flows[0])

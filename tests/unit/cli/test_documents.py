@@ -1,0 +1,59 @@
+"""Every `--json` document has the fields, order and values of the version before it was typed.
+
+`tests/golden/documents` was written by the functions these types replaced, from the same values.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from heliograph.audit.findings import FindingKind
+from heliograph.cli import plan, topology
+from heliograph.cli.adopt import AdoptDocument
+from heliograph.cli.audit import AuditDocument
+from heliograph.cli.document import Document
+from heliograph.cli.groups import GroupsDocument
+from heliograph.cli.offset_tables import OffsetsDocument
+from heliograph.cli.release import ReleaseDocument
+from heliograph.cli.reset import ResetDocument
+from heliograph.cli.spark_checkpoint import CheckpointDocument
+from heliograph.cli.status import StatusDocument
+from tests.unit.cli import canned
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "documents"
+REPORTS, REPAIRS, SPARK_START_S = canned.AUDIT
+DOCUMENTS: dict[str, Document] = {
+    "status": StatusDocument.of(canned.STATUS),
+    "groups": GroupsDocument.of(canned.GROUPS),
+    "offsets": OffsetsDocument.of(canned.OFFSETS),
+    "offsets-dry": OffsetsDocument.of(canned.OFFSETS_DRY),
+    "topology": topology.as_document(canned.TOPOLOGY),
+    "adopt": AdoptDocument.of({"written_lanes": 1, "flows": canned.ADOPT}),
+    "release": ReleaseDocument.of({"written_lanes": 1, "flows": canned.RELEASE}),
+    "reset": ResetDocument.of({"flow": canned.AB, "written": True, "lanes": canned.RESET}),
+    "plan": plan.as_document(canned.PLAN),
+    "audit": AuditDocument.of(
+        {"spark_start_seconds": SPARK_START_S, "flows": REPORTS, "repairs": REPAIRS}
+    ),
+    "spark-checkpoint": CheckpointDocument.of(canned.CHECKPOINT),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_the_golden_one_to_the_byte(name: str) -> None:
+    golden = (GOLDEN / f"{name}.json").read_text()
+
+    assert json.dumps(DOCUMENTS[name].plain(), indent=2) + "\n" == golden
+
+
+def test_every_golden_document_is_compared() -> None:
+    assert {path.stem for path in GOLDEN.iterdir()} == set(DOCUMENTS)
+
+
+def test_an_audits_topic_counts_every_kind_of_finding() -> None:
+    (flow,) = DOCUMENTS["audit"].plain()["flows"]
+
+    assert {kind.value for kind in FindingKind} <= set(flow["topics"][0])
