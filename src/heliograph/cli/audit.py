@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from operator import not_
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -32,6 +30,7 @@ from heliograph.audit.run import (
 from heliograph.audit.units import AuditUnit
 from heliograph.cli.document import At, Bounds, Document, RoundedSeconds, Text
 from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.options import AsJson, File, OnlyFlow, time_ms
 from heliograph.cli.output import EXIT_FAILED, EXIT_REFUSED, remarks, results
 from heliograph.cli.tables import Side, new_table
 from heliograph.clock import monotonic_s, now_ms
@@ -79,7 +78,6 @@ _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
     *((kind.value, "right") for kind in FindingKind),
 )
 _LISTED_MAX: Final = 50
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MB: Final = 1_000_000
 _WHOLE_CORE: Final = 1.0
 
@@ -165,12 +163,8 @@ class AuditDocument(Document):
 
 
 def audit(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that the mirror was given.")
-    ],
-    flow: Annotated[
-        str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")
-    ] = None,
+    file: File,
+    flow: OnlyFlow = None,
     topic: Annotated[
         list[str] | None,
         typer.Option("--topic", metavar="REGEX", help="Only source topics like this; repeatable."),
@@ -199,13 +193,13 @@ def audit(
         str | None,
         typer.Option("--master", help="Spark master; overrides the file. Default: local[*]."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     config = load_config(file)
     flows = chosen_flows(config, flow)
     wanted = _wanted(topic or [])
     choice = AuditOptions(
-        since_ms=None if since is None else _time_ms(since),
+        since_ms=None if since is None else _since_ms(since),
         sample=_share(sample),
         seed=seed,
         resume=resume,
@@ -242,18 +236,8 @@ def _verdict(reports: Sequence[AuditReport]) -> int:
     return EXIT_FAILED if any(report.problems for report in reports) else 0
 
 
-def _time_ms(text: str) -> int:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as exc:
-        raise typer.BadParameter(
-            f"--since: {text!r} is not a time such as 2026-01-31T04:03:00Z"
-        ) from exc
-    if at.tzinfo is None:
-        raise typer.BadParameter(
-            f"--since: {text!r} has no zone: end it with Z or one such as +02:00"
-        )
-    at_ms = (at - _EPOCH) // timedelta(milliseconds=1)
+def _since_ms(text: str) -> int:
+    at_ms = time_ms(text, "--since")
     if at_ms > now_ms():
         raise typer.BadParameter(
             f"--since: {text} is in the future, so there is nothing to compare"

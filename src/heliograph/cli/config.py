@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 from rich.text import Text
 
 from heliograph.cli.document import At, Document
+from heliograph.cli.options import AsJson, File, OnlyFlow
 from heliograph.cli.output import remarks, results
 from heliograph.cli.tables import new_table
 from heliograph.config.explain import (
@@ -69,14 +69,9 @@ class ConfigDocument(Document):
 
 
 def config(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="An mm2.properties or heliograph.yaml file.")
-    ],
-    flow: Annotated[
-        str | None,
-        typer.Option("--flow", metavar="A->B", help="Only this flow and its clients."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    file: File,
+    flow: OnlyFlow = None,
+    as_json: AsJson = False,
 ) -> None:
     explained = load_explained(file)
     for note in explained.config.notes:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from heliograph.cli.ledger import chosen_flows
 from heliograph.cli.output import EXIT_STALLED, print_json, remarks, results
-from heliograph.cli.tables import UNKNOWN, counted, new_table
+from heliograph.cli.tables import UNKNOWN, new_table, number_or_unknown
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
@@ -26,13 +26,13 @@ from heliograph.drill.report import (
     DrillReport,
     as_document,
 )
-from heliograph.drill.report import counted as count_of
 from heliograph.drill.run import drill as rehearse
 from heliograph.drill.run import wanted_groups
 from heliograph.drill.schedule import note_last, set_schedule, summary_of
 from heliograph.errors import BrokerError, MirrorError
 from heliograph.ledger.drill_note import Schedule, every_s, in_words, next_due_ms
 from heliograph.model import FlowId
+from heliograph.words import counted
 
 _OFF: Final = "off"
 
@@ -141,7 +141,9 @@ def rendered(report: DrillReport) -> Iterator[RenderableType]:
         )
         for topic in lagging:
             seconds = UNKNOWN if topic.lag_s is None else f"{topic.lag_s:.1f}"
-            table.add_row(topic.topic, str(topic.lanes), counted(topic.lag_records), seconds)
+            table.add_row(
+                topic.topic, str(topic.lanes), number_or_unknown(topic.lag_records), seconds
+            )
         yield ""
         yield table
     if report.groups:
@@ -157,9 +159,9 @@ def rendered(report: DrillReport) -> Iterator[RenderableType]:
 
 def headline(report: DrillReport) -> str:
     return (
-        f"RPO {seconds_text(report.rpo_s)} ({counted(report.rpo_records)} records), "
-        f"RTO {seconds_text(report.rto_s)}, {count_of(len(report.groups), 'group')}: "
-        f"{count_of(report.repeated_records, 'record')} read again, {report.lost_records:,} lost, "
+        f"RPO {seconds_text(report.rpo_s)} ({number_or_unknown(report.rpo_records)} records), "
+        f"RTO {seconds_text(report.rto_s)}, {counted(len(report.groups), 'group')}: "
+        f"{counted(report.repeated_records, 'record')} read again, {report.lost_records:,} lost, "
         f"{report.differing_records:,} changed or out of order; "
         f"{report.compared_records:,} compared"
     )

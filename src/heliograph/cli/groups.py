@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -15,8 +14,9 @@ from rich.text import Text as Styled
 from heliograph.broker.group_view import GroupState
 from heliograph.cli.document import At, Document, Text
 from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.options import AsJson, File, OnlyFlow
 from heliograph.cli.output import EXIT_FAILED, results
-from heliograph.cli.tables import UNKNOWN, counted, new_table
+from heliograph.cli.tables import UNKNOWN, new_table, number_or_unknown
 from heliograph.config.load import load_config
 from heliograph.inspect.groups import (
     FlowGroups,
@@ -75,17 +75,13 @@ class GroupsDocument(Document):
 
 
 def groups(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
-    ],
-    flow: Annotated[
-        str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")
-    ] = None,
+    file: File,
+    flow: OnlyFlow = None,
     group: Annotated[
         str | None,
         typer.Option("--group", metavar="REGEX", help="Only groups whose whole id matches."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     try:
         wanted = re.compile(group if group is not None else ".*", re.DOTALL)
@@ -145,7 +141,7 @@ def group_table(found: FlowGroups) -> RenderableType:
             f"{row.source_offset:,}",
             _exact(row),
             _NOTHING if row.committed_offset is None else f"{row.committed_offset:,}",
-            _NOTHING if row.committed_offset is None else counted(row.lag_records),
+            _NOTHING if row.committed_offset is None else number_or_unknown(row.lag_records),
             _state(row.source_state),
             _state(row.target_state),
             Styled(row.verdict.value, style="red" if row.verdict in _BAD else ""),

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text as Styled
 
 from heliograph.cli.document import At, Document, Text
-from heliograph.cli.tables import UNKNOWN, Side, ago, counted, new_table
+from heliograph.cli.tables import UNKNOWN, Side, ago, new_table, number_or_unknown
 from heliograph.groups.commit import CommitReport
 from heliograph.groups.placement import GroupMove, GroupPlan, NoOffset, Origin, Strategy
 from heliograph.groups.snapshot import FlowSnapshot
@@ -122,11 +122,11 @@ def move_table(placing: GroupPlan) -> Table:
             str(row.target),
             stood,
             _known(row),
-            counted(row.exact_offset),
+            number_or_unknown(row.exact_offset),
             f"{row.target_offset:,}",
             f"{row.lag_records:,}",
-            counted(row.repeated_records),
-            counted(row.skipped_records),
+            number_or_unknown(row.repeated_records),
+            number_or_unknown(row.skipped_records),
             told_of(row),
         )
     return table

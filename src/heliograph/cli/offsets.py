@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final
@@ -17,6 +16,7 @@ from rich.text import Text
 from heliograph.broker.groups import GroupAdmin
 from heliograph.cli.ledger import chosen_flows
 from heliograph.cli.offset_tables import Answer, OffsetsDocument, headline, move_table, sentences
+from heliograph.cli.options import AsJson, File, OneFlow, time_ms
 from heliograph.cli.output import EXIT_FAILED, EXIT_REFUSED, remarks, results
 from heliograph.cli.spark_checkpoint import translate_checkpoint_command
 from heliograph.clock import now_ms
@@ -57,22 +57,17 @@ Examples:
 
   heliograph offsets mm2.properties --spark-checkpoint /data/query/checkpoint --out /data/query/on-B
 """
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CLOSE_MAX: Final = 3
 _CLOSE_ENOUGH: Final = 0.8
 
 
 def offsets(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
-    ],
+    file: File,
     time: Annotated[
         str | None,
         typer.Argument(metavar="TIME", help="For `--to time`, such as 2026-01-31T04:03:00Z."),
     ] = None,
-    flow: Annotated[
-        str | None, typer.Option("--flow", metavar="A->B", help="The flow, if there are several.")
-    ] = None,
+    flow: OneFlow = None,
     group: Annotated[
         list[str] | None,
         typer.Option(
@@ -105,7 +100,7 @@ def offsets(
         Path | None,
         typer.Option("--out", metavar="DIR", help="The folder for the translated checkpoint."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     config = load_config(file)
     flows = chosen_flows(config, flow)
@@ -146,16 +141,7 @@ def asked_time_ms(to: Strategy, text: str | None) -> int | None:
         return None
     if text is None:
         raise typer.BadParameter("`--to time` needs a time, such as 2026-01-31T04:03:00Z")
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time: FILE comes first, then one such as 2026-01-31T04:03:00Z"
-        ) from None
-    if found.tzinfo is None:
-        raise typer.BadParameter(f"{text!r} has no zone: end it with Z or one such as +02:00")
-    # A part of a millisecond is left out: a record of that millisecond may be of that time.
-    return (found - _EPOCH) // timedelta(milliseconds=1)
+    return time_ms(text, "TIME")
 
 
 class _Choice:

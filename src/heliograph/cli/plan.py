@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -11,6 +10,7 @@ from rich.text import Text as Styled
 
 from heliograph.acl import AclBinding
 from heliograph.cli.document import At, Document, OrNull, Text
+from heliograph.cli.options import AsJson, File
 from heliograph.cli.output import EXIT_FAILED, remarks, results
 from heliograph.cli.tables import new_table
 from heliograph.compat.acl_plan import AclPlan
@@ -122,14 +122,11 @@ def _flow_values(outlook: FlowPlan) -> dict[str, object]:
 
 
 def plan(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="An mm2.properties file, with or without own keys."),
-    ],
+    file: File,
     everything: Annotated[
         bool, typer.Option("--all", help="Name topics too that no pattern matches.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     config = load_config(file)
     for note in config.notes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -12,6 +11,7 @@ from rich.text import Text as Styled
 
 from heliograph.cli.document import At, Document, NameOf, OrNull, Text
 from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.options import AsJson, DryRun, File, OnlyFlow, Yes
 from heliograph.cli.output import EXIT_FAILED, remarks, results
 from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
@@ -75,17 +75,11 @@ class ReleaseDocument(Document):
 
 
 def release(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
-    ],
-    flow: Annotated[
-        str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    file: File,
+    flow: OnlyFlow = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     config = load_config(file)
     flows = chosen_flows(config, flow)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from heliograph.cli.document import Document, Text
 from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.options import AsJson, File, OneFlow
 from heliograph.cli.output import remarks, results
 from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
@@ -55,21 +55,17 @@ class ResetDocument(Document):
 
 
 def reset(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` is given.")
-    ],
+    file: File,
     topic: Annotated[str, typer.Option("--topic", help="The topic, named as on the source.")],
     to: Annotated[
         str, typer.Option("--to", metavar="OFFSET", help="A source offset, or `earliest`.")
     ],
-    flow: Annotated[
-        str | None, typer.Option("--flow", metavar="A->B", help="The flow, if there are several.")
-    ] = None,
+    flow: OneFlow = None,
     partition: Annotated[
         int | None, typer.Option("--partition", min=0, help="Only this partition.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     config = load_config(file)
     flows = chosen_flows(config, flow)

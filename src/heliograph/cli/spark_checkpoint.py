@@ -11,7 +11,7 @@ from rich.text import Text as Styled
 
 from heliograph.cli.document import At, Document, Text
 from heliograph.cli.output import results
-from heliograph.cli.tables import counted, new_table
+from heliograph.cli.tables import new_table, number_or_unknown
 from heliograph.config.schema import MirrorConfig
 from heliograph.ledger.translate import Side
 from heliograph.model import FlowId
@@ -105,7 +105,7 @@ def move_table(made: CheckpointTranslation) -> RenderableType:
             str(move.target),
             f"{_CLAMPED[move.clamped]}{_number(move.target_offset)}",
             *((_number(move.planned_source_offset), _planned(move)) if planned else ()),
-            _NOTHING if move.target_offset is None else counted(move.lag_records),
+            _NOTHING if move.target_offset is None else number_or_unknown(move.lag_records),
         )
     return table
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -14,8 +13,9 @@ from rich.live import Live
 from rich.text import Text as Styled
 
 from heliograph.cli.document import At, Document, OrNull, Text
+from heliograph.cli.options import AsJson, File
 from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, results
-from heliograph.cli.tables import TopicRow, ago, counted, new_table, states, topic_table
+from heliograph.cli.tables import TopicRow, ago, new_table, number_or_unknown, states, topic_table
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.inspect.status import (
@@ -101,9 +101,7 @@ class StatusDocument(Document):
 
 
 def status(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
-    ],
+    file: File,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C, a look every second.")
     ] = False,
@@ -114,9 +112,7 @@ def status(
     lanes: Annotated[
         bool, typer.Option("--lanes", help="Every lane, not only one row a topic.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="JSON on stdout; with --watch one document a line.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     config = load_config(file)
     try:
@@ -204,7 +200,7 @@ def flow_line(flow: FlowStatus) -> str:
     parts = [
         f"{len(flow.lanes)} lanes",
         f"{flow.mirrored_records:,} mirrored",
-        f"lag {counted(flow.lag_records)}",
+        f"lag {number_or_unknown(flow.lag_records)}",
         f"lost {flow.lost_records:,}",
         *([f"{flow.foreign_records:,} of others"] if flow.foreign_records else []),
     ]
@@ -245,10 +241,10 @@ def _lane_table(lanes: Sequence[LaneStatus]) -> RenderableType:
             str(lane.lane),
             Styled(lane.state, style="red" if lane.is_stalled else ""),
             f"{lane.position:,}",
-            counted(lane.source_start_offset),
+            number_or_unknown(lane.source_start_offset),
             f"{lane.source_next_offset:,}",
-            counted(lane.source_end_offset),
-            counted(lane.lag_records),
+            number_or_unknown(lane.source_end_offset),
+            number_or_unknown(lane.lag_records),
             f"{lane.target_next_offset:,}",
             lane.offsets,
             "; ".join(remark for remark in remarks if remark),

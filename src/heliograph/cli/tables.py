@@ -63,7 +63,7 @@ def topic_table(rows: Iterable[TopicRow], *, remarks: bool = False) -> Table:
             str(row.lanes),
             Text(row.state, style="red" if row.state.startswith("stalled") else ""),
             f"{row.mirrored:,}",
-            counted(row.lag_records),
+            number_or_unknown(row.lag_records),
             UNKNOWN if row.lag_s is None else f"{row.lag_s:.1f}",
             "" if row.records_per_s is None else f"{row.records_per_s:,.0f}",
             bar,
@@ -120,7 +120,7 @@ def states(found: Iterable[str]) -> str:
     return ", ".join(sorted(set(found)))
 
 
-def counted(number: int | None) -> str:
+def number_or_unknown(number: int | None) -> str:
     return UNKNOWN if number is None else f"{number:,}"
 
 

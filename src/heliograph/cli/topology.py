@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -14,6 +13,7 @@ from rich.text import Text as Styled
 from rich.tree import Tree
 
 from heliograph.cli.document import At, Document, OrNull, Text
+from heliograph.cli.options import AsJson, File
 from heliograph.cli.output import (
     EXIT_FAILED,
     EXIT_STALLED,
@@ -110,10 +110,8 @@ def as_document(found: Topology) -> TopologyDocument:
 
 
 def topology(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
-    ],
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    file: File,
+    as_json: AsJson = False,
     as_dot: Annotated[
         bool, typer.Option("--dot", help="A graph for Graphviz on stdout, one arrow a flow.")
     ] = False,

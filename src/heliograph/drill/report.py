@@ -291,11 +291,6 @@ def _troubles(group: GroupDrill) -> Iterator[str]:
     yield from map(str, group.findings)
 
 
-def counted(number: int, what: str) -> str:
-    """`1 group`, `1,000 groups`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _topics(lanes: Iterable[LaneExposure]) -> Iterator[TopicExposure]:
     topics: defaultdict[str, list[LaneExposure]] = defaultdict(list)
     for lane in lanes:

@@ -27,7 +27,6 @@ from heliograph.drill.report import (
     LaneExposure,
     SkippedRecords,
     UnplacedPartition,
-    counted,
 )
 from heliograph.drill.sample import Compared, Lane
 from heliograph.drill.shadow_groups import (
@@ -51,6 +50,7 @@ from heliograph.groups.snapshot import FlowSnapshot, read_snapshot
 from heliograph.inspect.status import ANSWER_S_MAX, FlowStatus, StatusReader
 from heliograph.model import FlowId, TopicPartition
 from heliograph.topics.filters import group_filter, topic_filter
+from heliograph.words import counted
 
 Say = Callable[[str], None]
 Places = Mapping[str, Mapping[TopicPartition, int]]

@@ -15,7 +15,7 @@ from typing import Final
 from heliograph.clock import now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.drill.background import drill_aside
-from heliograph.drill.report import DrillOptions, DrillReport, counted
+from heliograph.drill.report import DrillOptions, DrillReport
 from heliograph.drill.run import sweep
 from heliograph.errors import (
     BrokerUnreachable,
@@ -39,6 +39,7 @@ from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
 from heliograph.model import FlowId
 from heliograph.procedure.hooks import hook_event, run_hooks
+from heliograph.words import counted
 
 log = logging.getLogger("heliograph")
 

@@ -37,7 +37,6 @@ from heliograph.failback.steps import (
     groups_step,
     open_step,
 )
-from heliograph.failover.steps import counted
 from heliograph.ledger.access import read_ledger
 from heliograph.ledger.fence import fence_of, unfence_entry
 from heliograph.ledger.locations import begun_topics
@@ -45,6 +44,7 @@ from heliograph.model import FlowId, TopicName
 from heliograph.procedure.steps import Journal, Procedure, Say, Step, resume_or_begin, run_steps
 from heliograph.processes import is_alive
 from heliograph.topics.naming import naming_policy
+from heliograph.words import counted
 
 _ONLY_SAME_NAMES = frozenset({FIND, EXPORT, CLEAR, BEGIN})
 

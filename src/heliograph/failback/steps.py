@@ -40,7 +40,6 @@ from heliograph.failback.groups import Translate, move_groups_back
 from heliograph.failback.lane import known
 from heliograph.failback.reverse_ledger import begin_lanes
 from heliograph.failover.quiesce import wait_no_leader
-from heliograph.failover.steps import counted
 from heliograph.ledger.fence import Fence, fence_entry, fence_of, unfence_entry
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.ledger.translate import Clamped, Translated, Translation, Unsafe
@@ -48,6 +47,7 @@ from heliograph.model import OffsetRange, TopicName, TopicPartition
 from heliograph.procedure.hooks import hook_event, hooks_told, run_hooks
 from heliograph.procedure.steps import Journal, Outcome, Procedure
 from heliograph.topics.filters import group_filter
+from heliograph.words import counted
 
 CHECK: Final = "check"
 EXPORT: Final = "export"

@@ -26,13 +26,14 @@ from heliograph.failover.source_ends import (
     source_cluster,
     without_heartbeats,
 )
-from heliograph.failover.steps import counted, hooks_of, some_of
+from heliograph.failover.steps import hooks_of, some_of
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import TopicName, TopicPartition
 from heliograph.procedure.hooks import hooks_told
 from heliograph.procedure.steps import Outcome, Procedure
 from heliograph.topics.naming import is_heartbeats, naming_policy
 from heliograph.topics.selection import select_topics
+from heliograph.words import counted
 
 STOP_PRODUCERS: Final = "stop producers"
 DRAIN: Final = "drain"

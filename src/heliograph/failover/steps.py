@@ -25,6 +25,7 @@ from heliograph.groups.placement import (
 from heliograph.groups.snapshot import SOURCE_WAIT_S, FlowSnapshot, read_snapshot
 from heliograph.procedure.hooks import HookOutcome, hook_event, hooks_told, run_hooks
 from heliograph.procedure.steps import Facts, Outcome, Procedure
+from heliograph.words import counted
 
 CHECK: Final = "check"
 FENCE: Final = "fence"
@@ -183,10 +184,6 @@ async def active_on_target(context: FailoverContext, moves: Iterable[GroupMove])
     needed = {move.group for move in moves if move.is_needed}
     seen = await asyncio.to_thread(active_groups, context.groups, needed)
     return tuple(sorted({*seen.active, *seen.hidden}))
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def some_of(names: Sequence[str]) -> str:

@@ -1,0 +1,40 @@
+"""Arguments and options that several commands have: one declaration each. Runs on the driver."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The configuration: mm2.properties or heliograph.yaml."),
+]
+OnlyFlow = Annotated[str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")]
+OneFlow = Annotated[
+    str | None,
+    typer.Option("--flow", metavar="A->B", help="The flow; needed if the file has several."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
+
+
+def time_ms(text: str, option: str) -> int:
+    """Milliseconds since 1970 of an ISO 8601 time with its zone; raises `typer.BadParameter`."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{option}: {text!r} is not a time such as 2026-01-31T04:03:00Z"
+        ) from None
+    if found.tzinfo is None:
+        raise typer.BadParameter(
+            f"{option}: {text!r} has no time zone: end it with Z or an offset such as +02:00"
+        )
+    # A part of a millisecond is left out: a record of that millisecond may be of that time.
+    return (found - _EPOCH) // timedelta(milliseconds=1)
