@@ -192,7 +192,7 @@ def test_status_as_a_table_has_a_row_a_topic_and_lanes_only_when_asked(mirrored:
     assert mirrored.committed not in short.out
     assert f"cliA->cliB/{mirrored.plain}-0" not in short.out
     assert f"cliA->cliB/{mirrored.plain}-0" in long.out
-    assert "2 lanes, 400 mirrored, lag 0, lost 0; nobody carries it" in short.out
+    assert "2 lanes, 400 mirrored, lag 0, lost 0; not running" in short.out
 
 
 def test_status_without_the_source_shows_positions_and_an_unknown_lag(

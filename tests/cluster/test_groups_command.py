@@ -180,7 +180,7 @@ def test_the_table_has_a_row_per_group_and_a_line_per_flow(followed: Followed) -
     assert said.exit_code == 0
     head, _, *rows = said.stdout.strip().splitlines()
     assert head == (
-        f"{FLOW}: 5 groups, 6 positions: 1 active on target, 1 ahead, 2 behind, 1 in step, "
+        f"{FLOW}: 5 groups, 6 offsets: 1 active on target, 1 ahead, 2 behind, 1 in step, "
         "1 not translatable"
     )
     assert len(rows) == 6
@@ -199,7 +199,7 @@ def test_groups_and_flows_can_be_chosen(followed: Followed) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value", "words"),
-    [("--group", "g-(", "no regex"), ("--flow", "x->y", "not an enabled flow")],
+    [("--group", "g-(", "not a regex"), ("--flow", "x->y", "not an enabled flow")],
 )
 def test_a_choice_that_means_nothing_is_refused(
     followed: Followed, option: str, value: str, words: str

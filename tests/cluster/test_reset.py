@@ -61,10 +61,10 @@ def test_a_reset_without_yes_changes_nothing_and_one_under_a_running_mirror_is_r
         scene.carry()
 
         reset(file, topic=scene.topic, to="5", as_json=True)
-        with pytest.raises(MirrorError, match=r"offset 99 is not in the source"):
+        with pytest.raises(MirrorError, match=r"offset 99 is not on the source"):
             _reset(scene, file, 99)
         _lead(scene)
-        with pytest.raises(MirrorError, match=r"is carried by elsewhere pid 7; stop it first"):
+        with pytest.raises(MirrorError, match=r"is mirrored by elsewhere \(pid 7\); stop it first"):
             _reset(scene, file, 5)
 
         assert '"written": false' in capsys.readouterr().out

@@ -127,7 +127,7 @@ def test_a_cluster_that_is_down_is_named_and_the_others_are_drawn(
     assert list(found.unreachable) == [gone]
     assert f"cluster {gone}" in found.unreachable[ClusterAlias(gone)]
     assert flows[f"{a}->{b}"].problem == ""
-    assert flows[f"{b}->{gone}"].problem == f"not known: {gone} cannot be asked"
+    assert flows[f"{b}->{gone}"].problem == f"unknown: cluster {gone} does not answer"
 
 
 def test_flows_that_name_topics_differently_are_all_found(

@@ -36,7 +36,7 @@ _INTERRUPT: Final = "^C"
 _MASKS: Final = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T][\d:]+(?:[.,]\d+)?Z?"), "<time>"),
     (_ADDRESS, "<address>"),
-    (re.compile(r"\S+ pid \d+|pid \d+"), "<pid>"),
+    (re.compile(r"\S+ \(pid \d+\)|\S+ pid \d+|pid \d+"), "<pid>"),
     (re.compile(r"\S+/client\.properties"), "<path>"),
     (re.compile(r"\b\d+(?:\.\d+)? (?:s|min)\b"), "<age>"),
     (re.compile(r"(?<=source cluster )[\w-]+"), "<id>"),

@@ -23,17 +23,19 @@ from heliograph.takeover.adopt import FlowFinding, Progress, look
 from heliograph.takeover.verdict import LaneFinding
 from heliograph.takeover.walk import WalkFrom
 from heliograph.takeover.write import write_adoption
+from heliograph.words import counted
 
 ADOPT_HELP: Final = """Take over from MirrorMaker 2, at exactly the next record.
 
-Reads the positions that a stopped MirrorMaker 2 stored, and compares both sides record by record
-from there on: what it copied after it stored them, what it copied twice when it was killed, and
-where the copy ends. A table shows each lane; nothing is written before you agree. Afterwards
-`heliograph run` with the same file goes on there.
+MirrorMaker 2 must be stopped. The command reads the offsets that MirrorMaker 2 stored and compares
+both clusters record by record from there on: records copied after the last stored offset, records
+copied twice after a crash, and the end of the copy. A table shows each lane (one source partition
+and its target partition); nothing is written before you confirm. Afterwards `heliograph run` with
+the same file resumes there.
 
-By default the comparison begins at the last offset sync before the stored position. With --from
-earliest everything that both sides still have is compared, so that older positions of groups
-translate exactly too. Ends with 1 when something cannot be adopted.
+By default the comparison begins at the last offset sync before the stored offset. With --from
+earliest all records that both clusters still have are compared, so that older offsets of consumer
+groups translate exactly too. Exits with 1 when a lane or a flow cannot be adopted.
 
 Examples:
 
@@ -46,12 +48,12 @@ _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
     ("lane", "left"),
     ("verdict", "left"),
     ("stored", "right"),
-    ("goes on at", "right"),
-    ("on the target", "right"),
+    ("resumes at", "right"),
+    ("target offset", "right"),
     ("compared from", "right"),
-    ("records", "right"),
+    ("compared", "right"),
     ("copied twice", "right"),
-    ("of others", "right"),
+    ("foreign", "right"),
     ("doubts", "left"),
 )
 _RANGES_SHOWN_MAX: Final = 20
@@ -162,17 +164,19 @@ def _bar(what: str) -> Iterator[Progress]:
 def _agreed(found: Sequence[FlowFinding]) -> bool:
     lanes = sum(len(each.adoptable) for each in found)
     doubtful = sum(bool(lane.doubts) for each in found for lane in each.adoptable)
-    question = f"adopt {lanes} lanes" + (f", {doubtful} of them in doubt" if doubtful else "")
+    question = f"adopt {counted(lanes, 'lane')}" + (
+        f", {doubtful} of them with doubts" if doubtful else ""
+    )
     return typer.confirm(f"{question}?", err=True)
 
 
 def _close(found: Sequence[FlowFinding], written: int) -> None:
     if written:
-        remarks().print(f"adopted {written} lanes; `heliograph run` goes on with them")
+        remarks().print(f"adopted {counted(written, 'lane')}; `heliograph run` resumes them")
     elif any(each.adoptable or each.has_problems for each in found):
         remarks().print("nothing was changed")
     else:
-        remarks().print("there is nothing to adopt")
+        remarks().print("MirrorMaker 2 left nothing to adopt")
 
 
 def _print(found: FlowFinding) -> None:
@@ -182,7 +186,7 @@ def _print(found: FlowFinding) -> None:
         console.print(Styled(f"problem: {found.problem}", style="red"), soft_wrap=True)
         console.print()
         return
-    console.print(f"  positions of {found.connector} in {found.offsets_topic}")
+    console.print(f"  offsets stored by {found.connector} in {found.offsets_topic}")
     table = new_table(_COLUMNS)
     for lane in found.lanes:
         table.add_row(*_row(lane))
@@ -221,11 +225,12 @@ def _lines(lanes: Iterable[LaneFinding]) -> Iterator[str]:
             yield f"{at}: {note}"
         for repeat in lane.repeats[:_RANGES_SHOWN_MAX]:
             yield (
-                f"{at}: source {_span(repeat.source)} is there again at target "
-                f"{_span(repeat.target)}: {repeat.records:,} records"
+                f"{at}: source {_span(repeat.source)} was copied twice, again to target "
+                f"{_span(repeat.target)}: {counted(repeat.records, 'record')}"
             )
         if len(lane.repeats) > _RANGES_SHOWN_MAX:
-            yield f"{at}: and {len(lane.repeats) - _RANGES_SHOWN_MAX} more such stretches"
+            more = len(lane.repeats) - _RANGES_SHOWN_MAX
+            yield f"{at}: and {counted(more, 'more range')} copied twice; --json lists all"
 
 
 def _span(part: OffsetRange) -> str:

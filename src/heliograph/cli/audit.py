@@ -39,23 +39,24 @@ from heliograph.config.schema import MirrorConfig
 from heliograph.engine.session import start_session, stop_session
 from heliograph.ledger.locations import Wanted
 from heliograph.model import FlowId, LaneId, OffsetRange
+from heliograph.words import counted
 
-AUDIT_HELP: Final = """Compare both sides record by record, and say where they differ.
+AUDIT_HELP: Final = """Compare source and target record by record, and list the differences.
 
-Every mirrored record is looked up on both sides by the exact map in the ledger: key, value,
-headers, timestamp and order must be the same. Batches that are the same bytes are not opened. What
-is there twice, changed, in another order, missing or of somebody else is listed with its offsets.
-What retention or compaction removed on one side is counted and is no fault.
+Every mirrored record is looked up on both clusters by the exact offset map in the ledger: key,
+value, headers, timestamp and order must be the same. Batches with equal bytes are not opened.
+Records that are repeated, changed, reordered, missing or foreign are listed with their offsets.
+Records that retention or compaction removed on one side are counted and are not a fault.
 
-The work is a Spark job; it may run beside the mirror, which is compared up to where it was when
-the audit began. How far it came is noted in the ledger: --resume goes on there, and after an audit
-that came to its end it looks at what was mirrored since.
+The audit is a Spark job. It may run beside the mirror and compares what was mirrored when the
+audit began. Its progress is written to the ledger: --resume continues there, or, after an audit
+that finished, compares what was mirrored since.
 
---repair appends what is missing at the end of its partition, with a header `heliograph.origin` that
-names where it came from; later audits know these records. Nothing else can be repaired.
+--repair appends missing records to the end of their partition, with a header `heliograph.origin`
+that names their source offset; later audits recognise them. Nothing else can be repaired.
 
-Ends with 0 when both sides are equal, with 3 when they differ, with 1 when something could not be
-compared.
+Exits with 0 when source and target are equal, with 3 when they differ, with 1 when a part could
+not be compared.
 
 Examples:
 
@@ -167,27 +168,32 @@ def audit(
     flow: OnlyFlow = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="REGEX", help="Only source topics like this; repeatable."),
+        typer.Option(
+            "--topic", metavar="REGEX", help="Only source topics that match this regex; repeatable."
+        ),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Only records not older than this, as in 2026-01-31T04:03:00Z.",
+            help="Only records since this time, such as 2026-01-31T04:03:00Z.",
         ),
     ] = None,
     sample: Annotated[
-        float, typer.Option("--sample", help="Compare only this share, as in 0.05.")
+        float,
+        typer.Option("--sample", help="Compare only this share of the records, such as 0.05."),
     ] = 1.0,
     seed: Annotated[
-        int, typer.Option("--seed", help="Which part --sample takes; the same one for the same.")
+        int,
+        typer.Option("--seed", help="Which records --sample takes; the same seed takes the same."),
     ] = 0,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where the last audit of each lane ended.")
+        bool, typer.Option("--resume", help="Continue where the last audit of each lane ended.")
     ] = False,
     mend: Annotated[
-        bool, typer.Option("--repair", help="Append what is missing, with its origin in a header.")
+        bool,
+        typer.Option("--repair", help="Append missing records, with their origin in a header."),
     ] = False,
     master: Annotated[
         str | None,
@@ -247,7 +253,9 @@ def _since_ms(text: str) -> int:
 
 def _share(sample: float) -> float:
     if not 0 < sample <= 1:
-        raise typer.BadParameter(f"--sample: {sample:g} is not a share above 0 and up to 1")
+        raise typer.BadParameter(
+            f"--sample: {sample:g} is not a share: give a number above 0, at most 1"
+        )
     return sample
 
 
@@ -338,12 +346,12 @@ def _print(report: AuditReport) -> None:
         console.print(_line(one), soft_wrap=True)
     if len(report.findings) > _LISTED_MAX:
         more = len(report.findings) - _LISTED_MAX
-        console.print(f"and {more:,} more ranges; --json has them", soft_wrap=True)
+        console.print(f"and {counted(more, 'more range')}; --json lists all", soft_wrap=True)
     for problem in report.problems:
         console.print(Styled(f"not compared: {problem}", style="red"), soft_wrap=True)
     for topic in report.topics:
         if not topic.timestamps_compared:
-            told = f"{topic.topic}: without timestamps, the target has those of its own appends"
+            told = f"{topic.topic}: timestamps were not compared, the target stamps its own"
             console.print(told, soft_wrap=True)
     for note in report.notes:
         console.print(f"note: {note}", soft_wrap=True)
@@ -351,16 +359,14 @@ def _print(report: AuditReport) -> None:
 
 
 def _sentence(report: AuditReport) -> str:
-    looked = f"{report.records:,} records compared in {report.seconds:.1f} s"
+    looked = f"{counted(report.records, 'record')} compared in {report.seconds:.1f} s"
     if report.compared_units < report.unit_count and not report.problems:
         share = report.compared_units / report.unit_count
-        looked += (
-            f", {share:.0%} of what there is ({report.compared_units} of {report.unit_count} units)"
-        )
+        looked += f", {share:.0%} of all ({report.compared_units} of {report.unit_count} units)"
     if report.differs:
         told = ", ".join(f"{count:,} {kind.value}" for kind, count in report.counts.items())
         return f"different: {told}; {looked}"
-    return f"{'equal as far as compared' if report.problems else 'equal'}; {looked}"
+    return f"{'equal where compared' if report.problems else 'equal'}; {looked}"
 
 
 def _row(topic: TopicTally) -> list[str | Styled]:
@@ -398,7 +404,7 @@ def _print_repair(report: RepairReport) -> None:
     console = results()
     for lane, parts in report.appended.items():
         told = ", ".join(_span(part) for part in parts)
-        console.print(f"{lane.source}: appended again: source {told}", soft_wrap=True)
+        console.print(f"{lane.source}: repaired: appended source {told}", soft_wrap=True)
     for one in report.refused:
         place = f"source {_span(one.source)}" if one.source else "target " + _target(one.target)
         console.print(

@@ -23,14 +23,14 @@ from heliograph.config.load import ExplainedConfig, load_explained
 from heliograph.copy.flow import FetchLimits
 from heliograph.model import FlowId
 
-CONFIG_HELP: Final = """Show what every cluster, flow and client ends up with, and from which line.
+CONFIG_HELP: Final = """Show the effective value of every key, and the line it comes from.
 
-Each value stands beside the key that decided it: the key as written, `top level` for one without a
-prefix, `default` where the file says nothing. Passwords and keys are masked, and a value that came
-through a config provider is shown as its reference. Nothing is connected to.
+Each value is shown with the key that decided it: the key as written, `top level` for one without a
+prefix, `default` where the file does not set it. Passwords and keys are masked, and a value from a
+config provider is shown as its reference. The command connects to no cluster.
 
-Keys that belong to Kafka Connect are left out of the tables unless the file has them. Pairs that
-mirror nothing are left out too, unless named with --flow.
+Keys that belong to Kafka Connect are shown only if the file has them, pairs that mirror nothing
+only if named with --flow.
 
 Examples:
 
@@ -104,7 +104,9 @@ def _pair(explained: ExplainedConfig, wanted: str) -> FlowId:
         if str(pair.id) == wanted.replace(" ", ""):
             return pair.id
     known = ", ".join(str(pair.id) for pair in explained.config.pairs)
-    raise typer.BadParameter(f"{wanted} is not a pair of this file; there are {known}")
+    raise typer.BadParameter(
+        f"--flow: {wanted} is not a pair of clusters of this file; it has {known}"
+    )
 
 
 def _print(each: Explanation) -> None:

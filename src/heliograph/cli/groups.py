@@ -24,14 +24,16 @@ from heliograph.inspect.groups import (
     Verdict,
     read_groups,
 )
+from heliograph.words import counted
 
-GROUPS_HELP: Final = """Show where consumer groups stand on the source and on the target.
+GROUPS_HELP: Final = """Show the offsets of consumer groups on the source and on the target.
 
-Every group the flow follows, with its committed offset on the source, where exactly that is on the
-target, and where the target's own group stands. Everything is read from the clusters; no mirror
-needs to run. A group that is active on the target is left alone by the mirror and shown as such.
+For every group that the flow syncs: its committed offset on the source, the exact offset of the
+same record on the target, and the committed offset of the group on the target. All of it is read
+from the clusters; the mirror need not run. The mirror never writes to a group that has active
+members on the target; such groups are shown as active.
 
-Ends with 1 when a flow could not be read.
+Exits with 1 when a flow could not be read.
 
 Examples:
 
@@ -79,14 +81,16 @@ def groups(
     flow: OnlyFlow = None,
     group: Annotated[
         str | None,
-        typer.Option("--group", metavar="REGEX", help="Only groups whose whole id matches."),
+        typer.Option(
+            "--group", metavar="REGEX", help="Only groups whose whole id matches this regex."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     try:
         wanted = re.compile(group if group is not None else ".*", re.DOTALL)
     except re.error as exc:
-        raise typer.BadParameter(f"--group {group!r} is no regex: {exc}") from None
+        raise typer.BadParameter(f"--group: {group!r} is not a regex: {exc}") from None
     config = load_config(file)
     flows = chosen_flows(config, flow)
     found = asyncio.run(read_groups(config, flows, lambda id: wanted.fullmatch(id) is not None))
@@ -115,7 +119,7 @@ def flow_line(found: FlowGroups) -> str:
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in sorted(counts.items()))
     writes = "" if found.writes_offsets else "; sync.group.offsets.enabled is false"
     return (
-        f"{found.flow}: {groups:,} groups, {len(found.rows):,} positions"
+        f"{found.flow}: {counted(groups, 'group')}, {counted(len(found.rows), 'offset')}"
         f"{': ' if told else ''}{told}{writes}"
     )
 
@@ -125,12 +129,12 @@ def group_table(found: FlowGroups) -> RenderableType:
         [
             ("group", "left"),
             ("partition", "left"),
-            ("source", "right"),
+            ("source offset", "right"),
             ("exact on target", "right"),
-            ("committed there", "right"),
-            ("lag there", "right"),
-            ("at source", "left"),
-            ("at target", "left"),
+            ("committed on target", "right"),
+            ("lag on target", "right"),
+            ("state on source", "left"),
+            ("state on target", "left"),
             ("verdict", "left"),
         ]
     )

@@ -15,20 +15,21 @@ from heliograph.groups.commit import CommitReport
 from heliograph.groups.placement import GroupMove, GroupPlan, NoOffset, Origin, Strategy
 from heliograph.groups.snapshot import FlowSnapshot
 from heliograph.model import FlowId
+from heliograph.words import counted
 
 _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
     ("group", "left"),
     ("partition", "left"),
     ("source", "right"),
-    ("known", "left"),
+    ("as of", "left"),
     ("exact", "right"),
     ("target", "right"),
     ("lag", "right"),
-    ("again", "right"),
-    ("never", "right"),
+    ("repeated", "right"),
+    ("skipped", "right"),
     ("note", "left"),
 )
-_NOBODY: Final = "-"
+_NOTHING: Final = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +103,9 @@ def headline(answer: Answer) -> str:
     again = sum(move.repeated_records or 0 for move in moves)
     never = sum(move.skipped_records or 0 for move in moves)
     return (
-        f"{answer.flow}: {len(groups):,} groups, {len(moves):,} positions to "
-        f"{answer.placing.strategy.value}{at}: {again:,} records again, {never:,} never"
+        f"{answer.flow}: {counted(len(groups), 'group')}, {counted(len(moves), 'offset')} to "
+        f"{answer.placing.strategy.value}{at}: {counted(again, 'record')} repeated, "
+        f"{never:,} skipped"
     )
 
 
@@ -114,8 +116,8 @@ def move_table(placing: GroupPlan) -> Table:
         stood = UNKNOWN if row.source_offset is None else f"{row.source_offset:,}"
         if isinstance(row, NoOffset):
             at = str(row.target or row.source)
-            told = Styled(f"left alone: {row.why}", style="red")
-            table.add_row(row.group, at, stood, _known(row), *[_NOBODY] * 5, told)
+            told = Styled(f"not moved: {row.why}", style="red")
+            table.add_row(row.group, at, stood, _known(row), *[_NOTHING] * 5, told)
             continue
         table.add_row(
             row.group,
@@ -137,7 +139,9 @@ def told_of(move: GroupMove) -> str:
     said = [move.note]
     if move.foreign_offsets and move.exact_offset is not None:
         back = move.target_offset < move.exact_offset
-        said.append(f"{move.foreign_offsets:,} offsets of others {'again' if back else 'never'}")
+        said.append(
+            f"{counted(move.foreign_offsets, 'foreign offset')} {'repeated' if back else 'skipped'}"
+        )
     return "; ".join(filter(None, said))
 
 
@@ -147,21 +151,21 @@ def sentences(answer: Answer, *, skip_active: bool) -> list[str]:
     said: list[str] = []
     if known.source_problem:
         said.append(
-            f"the source was not heard ({known.source_problem}): groups stand where their "
-            "checkpoints say"
+            f"the source did not answer ({known.source_problem}); source offsets are those of the "
+            "last checkpoints"
             if known.checkpoints
-            else f"the source was not heard ({known.source_problem}) and the flow has no "
-            "checkpoints: nothing better is known than where the target's groups stand"
+            else f"the source did not answer ({known.source_problem}) and the flow has no "
+            "checkpoints: only the committed offsets of the target are known"
         )
     if known.garbage_checkpoints:
-        said.append(f"{known.garbage_checkpoints:,} records are no checkpoints and were skipped")
+        said.append(f"{counted(known.garbage_checkpoints, 'checkpoint record')} could not be read")
     if report is None:
-        return [*said, "nothing was written; say --commit to do it"]
+        return [*said, "nothing was written; add --commit to write the offsets"]
     if report.is_refused:
-        said.append("nothing was written: all groups must be idle on the target, or --skip-active")
+        said.append("nothing was written: stop the active groups, or skip them with --skip-active")
     if report.active:
-        left = "left alone" if skip_active else "refused"
-        said.append(f"active on the target and {left}: {', '.join(report.active)}")
+        left = "skipped" if skip_active else "refused"
+        said.append(f"{left}, active on the target: {', '.join(report.active)}")
     said += [f"problem: group {group}: {why}" for group, why in report.problems.items()]
     holder = known.view.holder
     if (
@@ -170,13 +174,13 @@ def sentences(answer: Answer, *, skip_active: bool) -> list[str]:
         and holder.until_ms >= answer.at_ms
     ):
         said.append(
-            "the flow is being mirrored with sync.group.offsets.enabled: groups that are idle on "
-            "the target are moved forward again to where they stand on the source"
+            "the flow is running with sync.group.offsets.enabled: it moves groups that are idle on "
+            "the target forward again, to their offsets on the source"
         )
     if not report.is_refused:
         said.append(
-            f"{len(report.committed):,} groups were written and read back, "
-            f"{len(report.unchanged):,} stood there before"
+            f"{counted(len(report.committed), 'group')} written and read back, "
+            f"{len(report.unchanged):,} unchanged"
         )
     return said
 
@@ -185,7 +189,7 @@ def _known(row: GroupMove | NoOffset) -> str:
     origin: Origin | None = row.origin
     match origin:
         case None:
-            return _NOBODY
+            return _NOTHING
         case "source":
             return "now"
         case "checkpoint":

@@ -29,23 +29,24 @@ from heliograph.groups.snapshot import FlowSnapshot, offsets_at, read_snapshot
 from heliograph.model import FlowId, TopicPartition
 from heliograph.topics.filters import group_filter
 
-OFFSETS_HELP: Final = """Say where consumer groups go on at the target, and put them there.
+OFFSETS_HELP: Final = """Show where consumer groups would resume on the target, and move them there.
 
-Of every group and partition: where it stood on the source and how old that knowledge is, the exact
-offset on the target, the offset it would get, its lag from there, and how many mirrored records it
-would read again or never. Nothing is written without --commit.
+For every group and partition: its offset on the source and how old that is, the exact offset on
+the target, the offset the group would get, its lag from there, and how many mirrored records it
+would read twice or skip. Nothing is written without --commit.
 
---to says how the offset is found. map: the exact one, by the ledger. checkpoint: as the group's
-last checkpoint says. copy: the source's number as it is, for topics with the same offsets. time:
-the first record that is not older than a time, which follows FILE. earliest, latest: the target's
-own.
+--to chooses the offset. map: the exact one, by the ledger. checkpoint: that of the group's last
+checkpoint. copy: the same number as on the source, for topics with the same offsets. time: the
+first record that is not older than TIME, which follows FILE. earliest, latest: the start or the
+end of the target partition.
 
-The source need not answer: then groups stand where their checkpoints say. Groups that are active
-on the target are refused, all of them before the first is written. Ends with 1 when a group does
-not exist or could not be written, with 3 when groups were refused or a partition has no answer.
+If the source does not answer, the offsets of the last checkpoints are used. Groups with active
+members on the target are refused; all groups are checked before the first is written. Exits with 1
+when a group does not exist or could not be written, with 3 when groups were refused or a partition
+has no offset on the target.
 
-With --spark-checkpoint the checkpoint folder of a Structured Streaming query is translated instead,
-into the folder --out.
+With --spark-checkpoint the checkpoint folder of a Structured Streaming query is translated
+instead, into the folder --out.
 
 Examples:
 
@@ -70,23 +71,24 @@ def offsets(
     flow: OneFlow = None,
     group: Annotated[
         list[str] | None,
-        typer.Option(
-            "--group", metavar="REGEX", help="Groups whose whole id matches; may be repeated."
-        ),
+        typer.Option("--group", metavar="REGEX", help="Groups whose whole id matches; repeatable."),
     ] = None,
     to: Annotated[
-        Strategy, typer.Option("--to", help="What the offset is taken from.")
+        Strategy, typer.Option("--to", help="How the target offset is chosen.")
     ] = Strategy.MAP,
     commit: Annotated[
-        bool, typer.Option("--commit", help="Write the offsets; otherwise they are only shown.")
+        bool,
+        typer.Option(
+            "--commit", help="Write the offsets to the target; without it nothing is written."
+        ),
     ] = False,
     skip_active: Annotated[
         bool,
-        typer.Option("--skip-active", help="Leave active groups alone and write the others."),
+        typer.Option("--skip-active", help="Skip groups with active members and write the others."),
     ] = False,
     without_source: Annotated[
         bool,
-        typer.Option("--without-source", help="Do not ask the source, as if it did not answer."),
+        typer.Option("--without-source", help="Do not connect to the source."),
     ] = False,
     spark_checkpoint: Annotated[
         Path | None,
@@ -105,16 +107,18 @@ def offsets(
     config = load_config(file)
     flows = chosen_flows(config, flow)
     if len(flows) != 1:
-        raise typer.BadParameter(f"offsets needs --flow: {', '.join(map(str, flows))}")
+        raise typer.BadParameter(
+            f"the file has several flows; name one with --flow: {', '.join(map(str, flows))}"
+        )
     if spark_checkpoint is not None:
         if out is None or group or time is not None or to is not Strategy.MAP or commit:
             raise typer.BadParameter(
-                "--spark-checkpoint goes with --out, and not with --group, --to and --commit"
+                "--spark-checkpoint needs --out and excludes --group, --to and --commit"
             )
         translate_checkpoint_command(config, flows[0], spark_checkpoint, out, as_json)
         return
     if out is not None:
-        raise typer.BadParameter("--out goes with --spark-checkpoint")
+        raise typer.BadParameter("--out needs --spark-checkpoint")
     asked = _Asked(
         groups=_Choice(group or []),
         to=to,
@@ -137,7 +141,7 @@ def asked_time_ms(to: Strategy, text: str | None) -> int | None:
     """The time that goes with `--to time`; raises `typer.BadParameter`."""
     if to is not Strategy.TIME:
         if text is not None:
-            raise typer.BadParameter(f"{text!r}: a time goes with `--to time`")
+            raise typer.BadParameter(f"TIME: {text!r} needs `--to time`")
         return None
     if text is None:
         raise typer.BadParameter("`--to time` needs a time, such as 2026-01-31T04:03:00Z")
@@ -155,7 +159,7 @@ class _Choice:
             try:
                 self._patterns[text] = re.compile(text, re.DOTALL)
             except re.error as exc:
-                raise typer.BadParameter(f"--group {text!r} is no regex: {exc}") from None
+                raise typer.BadParameter(f"--group: {text!r} is not a regex: {exc}") from None
 
     def wants(self, group: str) -> bool:
         return any(self._means(text, group) for text in self._patterns)
@@ -176,11 +180,13 @@ class _Choice:
 
     def _missing(self, text: str, known: FlowSnapshot) -> str:
         if any(self._means(text, group) for group in known.seen_groups):
-            return f"group {text} has no offsets in topics that are mirrored"
+            return f"group {text} has no committed offsets in mirrored topics"
         if not group_filter(known.flow).should_follow(text):
-            return f"group {text} is not followed, see `groups` and `groups.exclude`"
+            return f"group {text} is excluded by `groups` or `groups.exclude`"
         close = get_close_matches(text, sorted(known.seen_groups), _CLOSE_MAX, _CLOSE_ENOUGH)
-        return f"there is no group {text}" + (f", but {', '.join(close)}" if close else "")
+        return f"there is no group {text}" + (
+            f"; did you mean {', '.join(close)}?" if close else ""
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

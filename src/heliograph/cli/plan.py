@@ -18,14 +18,16 @@ from heliograph.config.load import load_config
 from heliograph.inspect.dry_run import FlowPlan, plan_flows
 from heliograph.topics.provisioning import Severity
 from heliograph.topics.selection import TopicDecision, Verdict
+from heliograph.words import counted
 
 PLAN_HELP: Final = """Show what `heliograph run` would do, without doing it.
 
-Which topics would be mirrored and under which names, which would be created or grown, which are
-left out and why, which settings and ACLs of the target would change, and everything that stands in
-the way.
+Lists the topics that would be mirrored and their names on the target, the topics and partitions
+that would be created, the topics that are not mirrored and why, the topic configs and ACLs that
+would change on the target, and every problem. A lane is one source partition and its target
+partition.
 
-Ends with 1 when there are problems.
+Exits with 1 when there are problems.
 
 Examples:
 
@@ -124,7 +126,7 @@ def _flow_values(outlook: FlowPlan) -> dict[str, object]:
 def plan(
     file: File,
     everything: Annotated[
-        bool, typer.Option("--all", help="Name topics too that no pattern matches.")
+        bool, typer.Option("--all", help="Also list topics that `topics` does not match.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -146,16 +148,16 @@ def plan(
 def _print(outlook: FlowPlan, *, everything: bool) -> None:
     console = results()
     lanes = sum(topic.partitions for topic in outlook.topics)
-    head = f"{outlook.flow}: {len(outlook.topics)} topics, {lanes} lanes"
+    head = f"{outlook.flow}: {counted(len(outlook.topics), 'topic')}, {counted(lanes, 'lane')}"
     console.print(Styled(head, style="bold"))
     if outlook.topics:
         table = new_table(
             [
                 ("topic", "left"),
-                ("on the target", "left"),
+                ("target topic", "left"),
                 ("lanes", "right"),
-                ("to do", "left"),
-                ("because", "left"),
+                ("action", "left"),
+                ("reason", "left"),
             ]
         )
         for topic in outlook.topics:
@@ -163,13 +165,13 @@ def _print(outlook: FlowPlan, *, everything: bool) -> None:
                 topic.source,
                 "same name" if topic.target == topic.source else topic.target,
                 str(topic.partitions),
-                topic.action or ("goes on" if topic.begun else "mirror into it"),
+                topic.action or ("continue" if topic.begun else "mirror into existing topic"),
                 topic.why,
             )
         console.print(table)
     left_out = _left_out(outlook, everything=everything)
     if left_out:
-        table = new_table([("left out", "left"), ("as", "left"), ("because", "left")])
+        table = new_table([("not mirrored", "left"), ("verdict", "left"), ("reason", "left")])
         for each in left_out:
             table.add_row(each.topic, each.verdict.value, each.why)
         console.print(table)
@@ -188,7 +190,7 @@ def _print_configs(outlook: FlowPlan) -> None:
     if not outlook.configs:
         return
     table = new_table(
-        [("settings that change", "left"), ("name", "left"), ("from", "left"), ("to", "left")]
+        [("topic configs to change", "left"), ("name", "left"), ("from", "left"), ("to", "left")]
     )
     for topic in outlook.configs:
         for change in topic.changes:
@@ -201,7 +203,7 @@ def _print_acls(outlook: FlowPlan) -> None:
     console = results()
     if outlook.acls_unseen is not None:
         label = "note" if outlook.acls_are_off else "problem"
-        line = f"{label}: {outlook.acls_unseen}: ACLs are not followed"
+        line = f"{label}: {outlook.acls_unseen}: ACLs are not synced"
         style = "" if outlook.acls_are_off else "red"
         console.print(Styled(line, style=style), soft_wrap=True)
     changes = _acl_changes(outlook.acls)
@@ -209,9 +211,9 @@ def _print_acls(outlook: FlowPlan) -> None:
         return
     table = new_table(
         [
-            ("ACLs that change", "left"),
+            ("ACLs to change", "left"),
             ("pattern", "left"),
-            ("to do", "left"),
+            ("action", "left"),
             ("principal", "left"),
             ("host", "left"),
             ("permission", "left"),

@@ -20,13 +20,14 @@ from heliograph.model import FlowId
 from heliograph.takeover.release import FlowRelease, LaneRelease
 from heliograph.takeover.release import release as release_flow
 from heliograph.wire.mirror_records import OffsetSync
+from heliograph.words import counted
 
-RELEASE_HELP: Final = """Hand back to MirrorMaker 2, which then goes on at exactly the next record.
+RELEASE_HELP: Final = """Hand flows back to MirrorMaker 2, at exactly the next record.
 
-Stop `heliograph run` first. The position of every lane is written where MirrorMaker 2 looks for it
-(Connect's offsets topic on the target), with one offset sync each, and the lanes are marked as
-released: to carry them again, `heliograph adopt` finds out what MirrorMaker 2 did meanwhile. A
-table shows each lane; nothing is written before you agree.
+Stop `heliograph run` first. The offset of every lane (one source partition and its target
+partition) is written where MirrorMaker 2 looks for it, Connect's offsets topic on the target, with
+one offset sync each, and the lanes are marked as released. To mirror them with Heliograph again,
+run `heliograph adopt`. A table shows each lane; nothing is written before you confirm.
 
 Examples:
 
@@ -38,7 +39,7 @@ Examples:
 _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
     ("lane", "left"),
     ("verdict", "left"),
-    ("goes on at", "right"),
+    ("resumes at", "right"),
     ("instead of", "right"),
     ("offset sync", "right"),
 )
@@ -96,7 +97,9 @@ def release(
     if as_json:
         ReleaseDocument.of({"written_lanes": written, "flows": found}).print()
     elif written:
-        remarks().print(f"released {written} lanes; MirrorMaker 2 may be started with the file")
+        remarks().print(
+            f"released {counted(written, 'lane')}; start MirrorMaker 2 with the same file"
+        )
     else:
         remarks().print("nothing was changed")
     failed = [each for each in found if each.has_problems]
@@ -113,14 +116,14 @@ def _released(config: MirrorConfig, flow: FlowId, *, write: bool) -> FlowRelease
 
 def _agreed(found: list[FlowRelease]) -> bool:
     lanes = sum(len(each.releasable) for each in found)
-    return typer.confirm(f"release {lanes} lanes to MirrorMaker 2?", err=True)
+    return typer.confirm(f"release {counted(lanes, 'lane')} to MirrorMaker 2?", err=True)
 
 
 def _print(found: FlowRelease) -> None:
     console = results()
     console.print(Styled(str(found.flow), style="bold"))
     if found.lanes:
-        console.print(f"  positions of {found.connector} in {found.offsets_topic}")
+        console.print(f"  offsets of {found.connector} in {found.offsets_topic}")
         table = new_table(_COLUMNS)
         for lane in found.lanes:
             table.add_row(*_row(lane))

@@ -17,11 +17,11 @@ from heliograph.errors import MirrorError
 from heliograph.inspect.reset import TO_EARLIEST, LaneReset, reset_lanes
 from heliograph.ledger.locations import all_topics
 
-RESET_HELP: Final = """Let lanes go on at another source offset, as Connect alters offsets.
+RESET_HELP: Final = """Resume lanes at another source offset, as Kafka Connect alters offsets.
 
-Nothing is removed from the target. Going back copies records again, which are then there twice;
-going forward leaves records out. Without --yes nothing is changed and the table shows what would
-be. The mirror must not run meanwhile.
+A lane is one source partition and its target partition. Nothing is removed from the target: an
+earlier offset copies records a second time, a later one skips records. Without --yes the table
+shows what would change and nothing is written. Stop the mirror first.
 
 Examples:
 
@@ -32,10 +32,10 @@ Examples:
 
 _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
     ("lane", "left"),
-    ("goes on at", "right"),
+    ("resumes at", "right"),
     ("instead of", "right"),
     ("copied again", "right"),
-    ("left out", "right"),
+    ("skipped", "right"),
 )
 
 
@@ -56,7 +56,7 @@ class ResetDocument(Document):
 
 def reset(
     file: File,
-    topic: Annotated[str, typer.Option("--topic", help="The topic, named as on the source.")],
+    topic: Annotated[str, typer.Option("--topic", help="The topic, by its name on the source.")],
     to: Annotated[
         str, typer.Option("--to", metavar="OFFSET", help="A source offset, or `earliest`.")
     ],
@@ -64,28 +64,32 @@ def reset(
     partition: Annotated[
         int | None, typer.Option("--partition", min=0, help="Only this partition.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Write the offsets.")] = False,
     as_json: AsJson = False,
 ) -> None:
     config = load_config(file)
     flows = chosen_flows(config, flow)
     if len(flows) != 1:
-        raise typer.BadParameter(f"reset needs --flow: {', '.join(map(str, flows))}")
+        raise typer.BadParameter(
+            f"the file has several flows; name one with --flow: {', '.join(map(str, flows))}"
+        )
     if to != TO_EARLIEST and not to.isdecimal():
-        raise typer.BadParameter(f"--to is {to!r}, neither an offset nor `{TO_EARLIEST}`")
+        raise typer.BadParameter(f"--to: {to!r} is neither an offset nor `{TO_EARLIEST}`")
     target = to if to == TO_EARLIEST else int(to)
     found = asyncio.run(
         reset_lanes(config, flows[0], all_topics([topic]), target, partition=partition, write=yes)
     )
     if not found:
         which = topic if partition is None else f"{topic}-{partition}"
-        raise MirrorError(f"{flows[0]}: the ledger knows no lane of {which}")
+        raise MirrorError(
+            f"{flows[0]}: the ledger has no lane for {which}; has the topic been mirrored?"
+        )
     if as_json:
         ResetDocument.of({"flow": flows[0], "written": yes, "lanes": found}).print()
         return
     _print(found)
     if not yes:
-        remarks().print("nothing was changed; say --yes to do it")
+        remarks().print("nothing was changed; add --yes to write it")
 
 
 def _print(found: tuple[LaneReset, ...]) -> None:

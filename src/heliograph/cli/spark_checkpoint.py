@@ -17,6 +17,7 @@ from heliograph.ledger.translate import Side
 from heliograph.model import FlowId
 from heliograph.spark_checkpoint.move import CheckpointTranslation, translate_checkpoint
 from heliograph.spark_checkpoint.translate import PartitionMove
+from heliograph.words import counted
 
 _NOTHING: Final = "-"
 _CLAMPED: Final[dict[Side | None, str]] = {
@@ -78,10 +79,10 @@ def head_line(made: CheckpointTranslation) -> str:
     elif made.is_committed:
         at = f"after batch {made.batch:,}"
     else:
-        at = f"batch {made.batch:,} is run again"
+        at = f"batch {made.batch:,} will run again"
     layout = "" if made.layout is None else f", offsets log v{made.layout}"
     exact = "exact" if made.is_exact else "not exact everywhere"
-    return f"{made.flow}: {len(made.moves):,} partitions, {at}{layout}: {exact}"
+    return f"{made.flow}: {counted(len(made.moves), 'partition')}, {at}{layout}: {exact}"
 
 
 def move_table(made: CheckpointTranslation) -> RenderableType:
@@ -92,7 +93,7 @@ def move_table(made: CheckpointTranslation) -> RenderableType:
             ("partition", "left"),
             ("source", "right"),
             ("on target", "left"),
-            ("goes on at", "right"),
+            ("resumes at", "right"),
             *((("batch ends", "right"), ("ends at", "right")) if planned else ()),
             ("lag there", "right"),
         ]
@@ -113,17 +114,17 @@ def move_table(made: CheckpointTranslation) -> RenderableType:
 def remark_lines(made: CheckpointTranslation) -> list[str]:
     lines = [f"{move.source}: {note}" for move in made.moves for note in move.notes]
     if any("after" in (move.clamped, move.planned_clamped) for move in made.moves):
-        lines.append("If the mirror still runs: let it catch up and translate again.")
+        lines.append("If the mirror is running, let it catch up and translate again.")
     if made.untouched_sources:
         lines.append(
-            f"Copied as they are, since they read nothing {made.flow} mirrors: sources "
-            f"{', '.join(made.untouched_sources)} of the query."
+            f"Not translated, because they read no topic that {made.flow} mirrors: query sources "
+            f"{', '.join(made.untouched_sources)}."
         )
     if made.left_out_batches:
-        lines.append(f"Older batches that are not in the copy: {made.left_out_batches:,}.")
-    lines.append(f"Written to {made.out}. Start the query with it as checkpointLocation, and with")
+        lines.append(f"Older batches left out of the copy: {made.left_out_batches:,}.")
+    lines.append(f"Written to {made.out}. Start the query with that checkpointLocation and with")
     lines.append(f"  kafka.bootstrap.servers = {','.join(made.bootstrap_servers)}")
-    lines += [f"  {now} in the place of {was}" for was, now in sorted(made.renamed.items())]
+    lines += [f"  {now} instead of {was}" for was, now in sorted(made.renamed.items())]
     return lines
 
 

@@ -27,15 +27,18 @@ from heliograph.inspect.status import (
 )
 from heliograph.ledger.drill_note import LastDrill
 from heliograph.ledger.locations import all_topics
+from heliograph.words import counted
 
 _SAMPLE_S: Final = 1.0
 
 STATUS_HELP: Final = """Show how far every lane has come, and how far behind it is.
 
-Everything is read from the clusters, so it works from any machine that reaches them, while the
-mirror runs and after it ended. What a cluster does not tell is shown as a question mark.
+A lane is one source partition and its target partition. All of it is read from the clusters, so
+the command works from any machine that reaches them, while the mirror runs and after it ended.
+What a cluster does not answer is shown as a question mark. With --watch, --json prints one
+document a line.
 
-Ends with 3 when a lane is stalled, with 1 when a cluster cannot be reached.
+Exits with 3 when a lane is stalled, with 1 when a cluster cannot be reached.
 
 Examples:
 
@@ -103,14 +106,14 @@ class StatusDocument(Document):
 def status(
     file: File,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C, a look every second.")
+        bool, typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C.")
     ] = False,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", help="Only this topic of the source; may be given more than once."),
+        typer.Option("--topic", help="Only this source topic; repeatable."),
     ] = None,
     lanes: Annotated[
-        bool, typer.Option("--lanes", help="Every lane, not only one row a topic.")
+        bool, typer.Option("--lanes", help="One row per lane, not only one per topic.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -198,11 +201,11 @@ def topic_rows(flow: FlowStatus) -> Iterator[TopicRow]:
 
 def flow_line(flow: FlowStatus) -> str:
     parts = [
-        f"{len(flow.lanes)} lanes",
+        counted(len(flow.lanes), "lane"),
         f"{flow.mirrored_records:,} mirrored",
         f"lag {number_or_unknown(flow.lag_records)}",
         f"lost {flow.lost_records:,}",
-        *([f"{flow.foreign_records:,} of others"] if flow.foreign_records else []),
+        *([f"{flow.foreign_records:,} foreign"] if flow.foreign_records else []),
     ]
     drilled = "" if flow.last_drill is None else f"; {drill_words(flow.last_drill)}"
     return f"{flow.flow}: {', '.join(parts)}; {_carrier(flow)}{drilled}"
@@ -234,8 +237,8 @@ def _lane_table(lanes: Sequence[LaneStatus]) -> RenderableType:
             lane.detail,
             lane.mapped_because,
             f"lost {lane.lost_records:,}" if lane.lost_records else "",
-            f"{lane.foreign_records:,} of others" if lane.foreign_records else "",
-            "" if lane.position_is_exact else "position as last noted",
+            f"{lane.foreign_records:,} foreign" if lane.foreign_records else "",
+            "" if lane.position_is_exact else "position from the ledger, may be old",
         ]
         table.add_row(
             str(lane.lane),
@@ -255,12 +258,14 @@ def _lane_table(lanes: Sequence[LaneStatus]) -> RenderableType:
 def _carrier(flow: FlowStatus) -> str:
     if flow.fence is not None:
         left = (
-            "" if flow.holder is None else f", {flow.holder.host} pid {flow.holder.pid} leaves it"
+            ""
+            if flow.holder is None
+            else f", {flow.holder.host} (pid {flow.holder.pid}) is stopping"
         )
         return f"fenced{left}: {flow.fence.why}"
     if flow.holder is None:
-        return "nobody carries it" if flow.producer else "never run"
-    return f"carried by {flow.holder.host} pid {flow.holder.pid}, seen {ago(flow.holder.at_ms)}"
+        return "not running" if flow.producer else "never run"
+    return f"mirrored by {flow.holder.host} (pid {flow.holder.pid}), seen {ago(flow.holder.at_ms)}"
 
 
 def _remarks(lanes: Sequence[LaneStatus]) -> str:
@@ -271,7 +276,7 @@ def _remarks(lanes: Sequence[LaneStatus]) -> str:
     parts = [
         f"offsets {offsets}",
         f"lost {lost:,}" if lost else "",
-        f"{foreign:,} of others" if foreign else "",
+        f"{foreign:,} foreign" if foreign else "",
     ]
     return "; ".join(part for part in parts if part)
 

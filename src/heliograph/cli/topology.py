@@ -32,19 +32,20 @@ from heliograph.inspect.topology import (
     read_topology,
 )
 from heliograph.model import ClusterAlias, FlowId
+from heliograph.words import counted
 
-TOPOLOGY_HELP: Final = """Draw who mirrors to whom, from the heartbeats that arrive.
+TOPOLOGY_HELP: Final = """Draw which cluster mirrors to which, from the heartbeats that arrive.
 
-Every cluster of the file is asked for its heartbeats topics, of Heliograph or of MirrorMaker 2.
-`B.A.heartbeats` on C says that A is two hops away, by way of B. The age of the newest heartbeat
-is what mirroring takes at most; the latency itself is told where the topic is stamped by the
-broker (message.timestamp.type=LogAppendTime).
+Reads the heartbeats topics of every cluster of the file, written by Heliograph or MirrorMaker 2.
+`B.A.heartbeats` on C means that A is two hops away, through B. The age of the newest heartbeat is
+an upper bound of the mirroring latency; the exact latency is shown where the broker stamps the
+topic (message.timestamp.type=LogAppendTime).
 
-Shown as well: flows of the file without heartbeats and why, clusters upstream that the file does
-not name, clusters that cannot be asked.
+Also shown: flows of the file without heartbeats and why, upstream clusters that the file does not
+name, clusters that do not answer.
 
-Ends with 3 when a flow of the file has no heartbeats or none for a minute, with 1 when a cluster
-cannot be reached.
+Exits with 3 when a flow of the file has no heartbeat, or none within the last minute, with 1 when
+a cluster cannot be reached.
 
 Examples:
 
@@ -113,11 +114,11 @@ def topology(
     file: File,
     as_json: AsJson = False,
     as_dot: Annotated[
-        bool, typer.Option("--dot", help="A graph for Graphviz on stdout, one arrow a flow.")
+        bool, typer.Option("--dot", help="Print a Graphviz graph to stdout, one arrow per flow.")
     ] = False,
 ) -> None:
     if as_json and as_dot:
-        remarks().print("--json and --dot: take one of them")
+        remarks().print("--json and --dot cannot be combined")
         raise typer.Exit(EXIT_USAGE)
     found = read_topology(load_config(file))
     if as_json:
@@ -142,10 +143,13 @@ def rendered(found: Topology) -> RenderableType:
         parts += ["", _flow_table(found.flows)]
     if found.unknown:
         names = ", ".join(_shown(alias) for alias in found.unknown)
-        parts += ["", Styled(f"upstream, and not in the file: {names}")]
+        parts += ["", Styled(f"upstream clusters that the file does not name: {names}")]
     skipped = sum(topic.skipped_records for seen in found.clusters for topic in seen.topics)
     if skipped:
-        parts += ["", Styled(f"{skipped:,} records in heartbeats topics were none, and skipped")]
+        parts += [
+            "",
+            Styled(f"{counted(skipped, 'record')} in heartbeats topics could not be read"),
+        ]
     return Group(*parts)
 
 
@@ -157,7 +161,7 @@ def cluster_tree(seen: ClusterSeen, at_ms: int) -> Tree:
     by_path = {topic.path: topic for topic in seen.upstreams}
     paths = {path[:hops] for path in by_path for hops in range(1, len(path) + 1)}
     if not paths:
-        tree.add("nothing is mirrored to it")
+        tree.add("no cluster mirrors to it")
     branches: dict[tuple[ClusterAlias, ...], Tree] = {(): tree}
     for path in sorted(paths):
         label = f"{path[-1]}  {_hops(len(path))}, {_beat(by_path.get(path), at_ms)}"
@@ -200,7 +204,7 @@ def _flow_table(flows: tuple[FlowSeen, ...]) -> RenderableType:
         ]
     )
     for flow in flows:
-        note = flow.problem or ("" if flow.in_file else "no flow of the file")
+        note = flow.problem or ("" if flow.in_file else "not a flow of the file")
         table.add_row(
             str(flow.flow),
             _ago(flow.age_s),

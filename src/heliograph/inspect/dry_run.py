@@ -146,7 +146,7 @@ def _outlook(
         *_notes_on_ids(flow, selection, ledger, source, target),
         *_notes_on_gone(flow, begun, source),
         *(
-            _note(TopicName(name), "asked for by name, not on the source")
+            _note(TopicName(name), "named in `topics`, but not on the source")
             for name in selection.absent
         ),
     )
@@ -212,14 +212,16 @@ def _notes_on_ids(
         read, written = source.topics.get(name), target.topics.get(renamed)
         if read and any(is_other_topic(start.source_topic_id, read.id) for start in starts):
             if flow.on_topic_recreated == "restart":
-                yield _note(renamed, "the source topic was created again; the copy goes on with it")
+                yield _note(
+                    renamed, "the source topic was recreated; the new topic is appended to the copy"
+                )
             else:
                 yield _problem(
                     renamed,
-                    "the source topic was created again, and on.topic.recreated is stall",
+                    "the source topic was recreated, and on.topic.recreated is stall",
                 )
         if written and any(is_other_topic(start.target_topic_id, written.id) for start in starts):
-            yield _problem(renamed, "is not the topic this flow began to write")
+            yield _problem(renamed, "was recreated on the target since this flow began to write it")
 
 
 def _notes_on_gone(
@@ -229,9 +231,9 @@ def _notes_on_gone(
     gone = [name for name in sorted(begun) if name not in source.topics]
     for name, renamed in select_topics(flow, gone).mirrored:
         if flow.on_topic_deleted == "delete":
-            text = f"{name} is not on the source; if it stays away, the copy is deleted"
+            text = f"{name} is no longer on the source; the copy will be deleted"
         else:
-            text = f"{name} is not on the source; the copy is kept"
+            text = f"{name} is no longer on the source; the copy is kept"
         yield _note(renamed, text)
 
 

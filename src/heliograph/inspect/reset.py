@@ -64,8 +64,9 @@ async def reset_lanes(
         holder = store.view.holder
         if holder is not None and holder.until_ms >= now_ms():
             raise MirrorError(
-                f"{flow} is carried by {holder.host} pid {holder.pid}; stop it first, "
-                "or it would go on where it is"
+                f"{flow} is mirrored by {holder.host} (pid {holder.pid}); stop it first. "
+                "If it crashed, its lease expires in "
+                f"{(holder.until_ms - now_ms()) / 1000:.0f} s"
             )
         bounds = await _bounds(reader, config.flow(flow), locations)
         resets = tuple(_reset(location, bounds[location.lane.source], to) for location in locations)
@@ -100,11 +101,11 @@ def _reset(location: LaneLocation, bounds: tuple[int, int], to: str | int) -> La
     offset = first if to == TO_EARLIEST else int(to)
     if not first <= offset <= end:
         raise MirrorError(
-            f"{location.lane}: offset {offset} is not in the source, which has [{first}, {end})"
+            f"{location.lane}: offset {offset} is not on the source, which holds [{first}, {end})"
         )
     if not location.exact and location.position:
         raise MirrorError(
-            f"{location.lane}: its exact place is not known; run the mirror once first"
+            f"{location.lane}: its exact position is unknown; run the mirror once first"
         )
     return LaneReset(
         lane=location.lane,

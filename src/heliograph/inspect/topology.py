@@ -264,24 +264,24 @@ def _problems(
         source, target = clusters[seen.flow.source], clusters[seen.flow.target]
         yield from _reasons_for_none(config, seen.flow, source, target)
     elif seen.age_s is None:
-        yield f"the topic on {seen.seen_on} holds no heartbeat"
+        yield f"the heartbeats topic on {seen.seen_on} is empty"
     elif seen.age_s > _silent_after_s(config, seen.flow.source):
-        yield "silent: the mirror, or who writes heartbeats above it, stopped or lags"
+        yield "silent: this mirror, or the one that writes the heartbeats upstream, stopped or lags"
 
 
 def _reasons_for_none(
     config: MirrorConfig, flow: FlowId, source: ClusterSeen, target: ClusterSeen
 ) -> Iterator[str]:
     if target.problem:
-        yield f"not known: {target.alias} cannot be asked"
+        yield f"unknown: cluster {target.alias} does not answer"
     if not config.flow(flow).heartbeats.replicated:
         yield "heartbeats are not mirrored: heartbeats.replication.enabled is false"
     into = [pair for pair in config.pairs if pair.id.target == source.alias]
     if not any(pair.heartbeats.enabled for pair in into):
-        yield f"nobody writes heartbeats to {source.alias}: emit.heartbeats.enabled is false"
+        yield f"no flow writes heartbeats to {source.alias}: emit.heartbeats.enabled is false"
     if source.own is None and not source.problem:
         yield f"no heartbeats to mirror: {source.alias} has no topic {HEARTBEATS} yet"
-    yield f"none mirrored yet from {source.alias}"
+    yield f"no heartbeat of {source.alias} was mirrored yet"
 
 
 def _silent_after_s(config: MirrorConfig, source: ClusterAlias) -> float:

@@ -40,6 +40,7 @@ from heliograph.takeover.walk import LaneLogs, Walker, WalkFrom
 from heliograph.topics.lanes import plan_lanes
 from heliograph.topics.observe import with_settings
 from heliograph.topics.selection import Selection, select_topics
+from heliograph.words import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +128,9 @@ def _require_stopped(config: MirrorConfig, flow: FlowConfig) -> None:
     if workers:
         group = connect_group(flow, config.target_of(flow.id))
         raise MirrorError(
-            f"MirrorMaker 2 is running: group {group} on {flow.id.target} has "
-            f"{', '.join(workers)}; stop it first (one that was killed leaves the group after its "
-            "session timeout, 10 s by default)"
+            f"MirrorMaker 2 is running: group {group} on {flow.id.target} has the members "
+            f"{', '.join(workers)}; stop it first. A killed worker leaves the group after its "
+            "session timeout (10 s by default)"
         )
 
 
@@ -168,7 +169,10 @@ class _Bounds:
         ends = target.list_offsets(watched, "latest")
         grown = [at for at in watched if ends.get(at) != self.target_end.get(at)]
         if grown:
-            raise MirrorError(f"{grown[0]} has grown meanwhile: somebody still writes to it")
+            raise MirrorError(
+                f"records were written to {grown[0]} during the comparison: stop its writer, and "
+                "rerun this command"
+            )
 
 
 def _lane(
@@ -184,12 +188,14 @@ def _lane(
         return held(lane.id, to)
     known = (bounds.source_start, bounds.source_end)
     if any(at not in some for some in known) or to not in bounds.target_end:
-        return refused(lane.id, to, "one of its partitions has no leader now")
+        return refused(
+            lane.id, to, "its source or target partition has no leader; rerun when it has one"
+        )
     if bounds.target_stable.get(to) != bounds.target_end[to]:
         return refused(
             lane.id,
             to,
-            "a transaction on the target is still open; it ends by itself, try again in a minute",
+            "a transaction on the target is still open; it times out by itself, rerun in a minute",
         )
     last = trace.positions.get(at)
     resumed = None
@@ -218,9 +224,9 @@ def _changed_topic(location: LaneLocation, lane: Lane, target: ClusterView) -> s
     """Whether one of the topics is another than the lane was released with."""
     start = location.record.starts[-1]
     if is_other_topic(start.source_topic_id, lane.source_topic_id):
-        return "the source topic was created again since the lane was released"
+        return "the source topic was recreated since the lane was released"
     if is_other_topic(start.target_topic_id, target.topics[lane.target.topic].id):
-        return "the target topic was created again since the lane was released"
+        return "the target topic was recreated since the lane was released"
     return ""
 
 
@@ -271,16 +277,20 @@ def _notes(
     absent = sorted(at for at in trace.positions if at.topic in chosen and at not in findings)
     if absent:
         yield (
-            f"{len(absent)} stored positions are of partitions that one side does not have: "
-            f"{', '.join(map(str, absent[:3]))}"
+            f"{counted(len(absent), 'stored offset')} of partitions that one cluster does not "
+            f"have: {', '.join(map(str, absent[:3]))}"
         )
     others = {at.topic for at in trace.positions if at.topic not in chosen}
     if others:
-        yield f"stored positions of {len(others)} topics that this file does not mirror are left"
+        yield (
+            f"stored offsets of {counted(len(others), 'topic')} that this file does not mirror "
+            "stay as they are"
+        )
     if trace.garbage_records:
-        yield f"{trace.garbage_records} records in MirrorMaker 2's topics mean nothing; skipped"
+        records = counted(trace.garbage_records, "record")
+        yield f"{records} in MirrorMaker 2's topics could not be read"
     if flow.read_committed and not reads_committed(flow):
         yield (
-            "with this file MirrorMaker 2 copies records of aborted transactions too, Heliograph "
+            "with this file MirrorMaker 2 also copies records of aborted transactions; Heliograph "
             "does not (read.committed)"
         )

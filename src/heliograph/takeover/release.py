@@ -48,7 +48,7 @@ from heliograph.wire.mirror_records import OffsetSync, encode_offset_sync
 
 class ReleaseAction(StrEnum):
     RELEASE = "release"
-    DONE = "released already"
+    DONE = "already released"
     """MirrorMaker 2 has its position; it may have gone on since, so nothing is written again."""
     EMPTY = "nothing mirrored"
     REFUSED = "refused"
@@ -96,10 +96,12 @@ async def release(config: MirrorConfig, flow_id: FlowId, *, write: bool) -> Flow
 async def _release(config: MirrorConfig, flow: FlowConfig, *, write: bool) -> FlowRelease:
     workers = await running_workers(config, flow.id)
     if workers:
-        raise MirrorError(f"MirrorMaker 2 is running already: {', '.join(workers)}")
+        raise MirrorError(
+            f"MirrorMaker 2 is running; its workers: {', '.join(workers)}; stop it first"
+        )
     topic = ledger_topic(flow.id.source)
     if topic not in ClusterAdmin(config.target_of(flow.id)).describe_topics([topic]):
-        raise MirrorError(f"there is no ledger of {flow.id}: Heliograph has mirrored nothing")
+        raise MirrorError(f"{flow.id} has no ledger: Heliograph has mirrored nothing")
     trace = read_mm2_state(config, flow.id)
     async with lease_ledger(config, flow.id) if write else open_ledger(config, flow.id) as ledger:
         locations = await locate_lanes(flow, ledger.target, ledger.store, all_topics())
@@ -142,9 +144,9 @@ def _handing(
     if is_released(location.record) and is_stored:
         return ReleaseAction.DONE, ""
     if not isinstance(end, int):
-        return ReleaseAction.REFUSED, str(end or "its target partition is gone")
+        return ReleaseAction.REFUSED, str(end or "the target partition does not exist any more")
     if not location.exact and end != location.target_next_offset:
-        return ReleaseAction.REFUSED, "its exact place is not known; run the mirror once first"
+        return ReleaseAction.REFUSED, "its exact position is unknown; run the mirror once first"
     return (ReleaseAction.RELEASE if location.source_next_offset else ReleaseAction.EMPTY), ""
 
 
@@ -168,7 +170,7 @@ def _notes(config: MirrorConfig, flow: FlowConfig) -> Iterable[str]:
             f"uncommitted unless {flow.id.source}.consumer.isolation.level = read_committed"
         )
     if config.target_of(flow.id).worker.exactly_once_source_support != "enabled":
-        yield "MirrorMaker 2 may copy records twice when it is killed; Heliograph does not"
+        yield "MirrorMaker 2 may copy records twice after a crash; Heliograph does not"
 
 
 async def _write(
@@ -240,5 +242,5 @@ def _partition_count(admin: ClusterAdmin, topic: TopicName) -> int:
         raise shown
     found = admin.describe_topics([topic]).get(topic)
     if found is None:
-        raise BrokerUnreachable(f"cluster {admin.alias}: topic {topic} is gone again")
+        raise BrokerUnreachable(f"cluster {admin.alias}: topic {topic} was deleted meanwhile")
     return found.partition_count

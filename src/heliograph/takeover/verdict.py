@@ -10,13 +10,14 @@ from heliograph.ledger.runs import Run
 from heliograph.model import LaneId, OffsetRange, TopicId, TopicPartition
 from heliograph.takeover.alignment import Alignment, OffsetSyncAnchor, Repeat
 from heliograph.takeover.walk import LaneLogs, Walked, last_restart
+from heliograph.words import counted
 
 
 class Verdict(StrEnum):
     ADOPT = "adopt"
-    HELD = "in the ledger"
+    HELD = "already adopted"
     """Heliograph carries it already; nothing is changed."""
-    NEW = "begins anew"
+    NEW = "new"
     """MirrorMaker 2 has copied nothing of it; `run` begins it like any other."""
     REFUSED = "refused"
 
@@ -83,7 +84,7 @@ def impossible(logs: LaneLogs) -> str:
     if logs.stored_next is not None and logs.stored_next > logs.source.end:
         return (
             f"MirrorMaker 2 stored {logs.stored_next - 1} as copied, but the source ends at "
-            f"{logs.source.end}: the topic was created again or cut off"
+            f"{logs.source.end}: the topic was recreated or truncated"
         )
     return ""
 
@@ -95,7 +96,7 @@ def judge(
     logs, found = walked.logs, walked.alignment
     lane = logs.lane
     if logs.stored_next is None and found.next_source_offset is None and logs.resumed is None:
-        notes = ("the target holds records of others",) if walked.target_records else ()
+        notes = ("the target holds foreign records",) if walked.target_records else ()
         return LaneFinding(lane=lane.id, target=lane.target, verdict=Verdict.NEW, notes=notes)
     next_offset, doubts, problem = _next(walked)
     if problem:
@@ -137,12 +138,12 @@ def _next(walked: Walked) -> tuple[int, tuple[str, ...], str]:
     if logs.resumed is not None and not walked.target_records:
         return max(logs.resumed.source_offset, logs.stored_next or 0), (), ""
     if logs.stored_next is None:
-        return 0, (), "none of its records are on the source"
+        return 0, (), "none of its target records is on the source"
     if not walked.target_records:
         return _by_syncs(logs)
     if walked.has_older_source:
-        return 0, (), f"none of the {walked.target_records:,} records compared is on the source"
-    return logs.stored_next, ("nothing it copied is on the source any more",), ""
+        return 0, (), f"none of the {walked.target_records:,} compared records is on the source"
+    return logs.stored_next, ("the source no longer has any record it copied",), ""
 
 
 def _by_syncs(logs: LaneLogs) -> tuple[int, tuple[str, ...], str]:
@@ -153,7 +154,7 @@ def _by_syncs(logs: LaneLogs) -> tuple[int, tuple[str, ...], str]:
     )
     if last.target_offset == logs.target.end - 1 and last.source_offset + 1 >= stored:
         return last.source_offset + 1, (), ""
-    doubt = "the target has deleted everything, so the stored position is believed"
+    doubt = "the target has deleted all records, so the stored offset is trusted unchecked"
     return max(stored, last.source_offset + 1), (doubt,), ""
 
 
@@ -169,25 +170,27 @@ def _doubts(walked: Walked, older: int) -> tuple[str, ...]:
     found, said = walked.alignment, list[str]()
     if found.unsure is not None:
         said.append(
-            f"identical records do not tell whether source [{found.unsure.start}, "
-            f"{found.unsure.end}) was copied; up to {found.unsure.count} may be copied again"
+            f"records are identical, so it is unknown whether source [{found.unsure.start}, "
+            f"{found.unsure.end}) was copied; up to {found.unsure.count} may be copied twice"
         )
     if found.is_short:
         said.append(
-            f"the target ends before the stored position {walked.logs.stored_next}; it lost records"
+            f"the target ends before the stored offset {walked.logs.stored_next}: it lost records"
         )
     if found.missing_records and not walked.logs.is_compacted:
-        said.append(f"{found.missing_records:,} source records before its end are not there")
+        said.append(
+            f"{counted(found.missing_records, 'source record')} missing before the end of the copy"
+        )
     others = found.foreign_records - older
     if others > 0:
-        said.append(f"{others:,} records of the target are not on the source")
+        said.append(f"{counted(others, 'target record')} not on the source")
     return tuple(said)
 
 
 def _notes(walked: Walked, older: int) -> tuple[str, ...]:
     said: list[str] = []
     if older:
-        said.append(f"{older:,} records are older than the source's first")
+        said.append(f"{counted(older, 'target record')} older than the first of the source")
     restart = last_restart(walked.logs)
     if restart is not None and walked.logs.anchors[restart].target_offset < walked.target_from:
         begun = walked.logs.anchors[restart]
@@ -196,5 +199,5 @@ def _notes(walked: Walked, older: int) -> tuple[str, ...]:
             "began; --from earliest finds what it copied twice there"
         )
     if walked.is_untimed:
-        said.append("compared without timestamps: one side has none of its own")
+        said.append("compared without timestamps: one cluster stamps its own")
     return tuple(said)

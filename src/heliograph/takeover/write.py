@@ -83,7 +83,9 @@ def _require_as_found(ledger: OpenLedger, wanted: Iterable[LaneFinding]) -> None
         record = ledger.store.view.lane(source.topic, source.partition)
         has_begun = record is not None and bool(record.starts)
         if has_begun != (each.resumed_position is not None):
-            raise MirrorError(f"{each.lane}: the ledger has changed meanwhile; look again")
+            raise MirrorError(
+                f"{each.lane}: the ledger changed since the comparison; rerun this command"
+            )
 
 
 async def _open(ledger: OpenLedger, flow: FlowId, source_cluster_id: str | None) -> None:
@@ -188,4 +190,6 @@ def _require_first(ledger: OpenLedger, wanted: Iterable[LaneFinding], author: st
         source = each.lane.source
         record = ledger.store.view.begun_lane(source.topic, source.partition)
         if record is None or record.starts[0].author != author:
-            raise MirrorError(f"{each.lane}: another mirror began it at the same moment")
+            raise MirrorError(
+                f"{each.lane}: another driver started the lane meanwhile; rerun this command"
+            )

@@ -40,18 +40,18 @@ BEHIND = replace(MOVE, clamped="after", notes=("the query had read 3 offsets bey
 @pytest.mark.parametrize(
     ("made", "line"),
     [
-        (MADE, "A->B: 1 partitions, after batch 7, offsets log v2: exact"),
+        (MADE, "A->B: 1 partition, after batch 7, offsets log v2: exact"),
         (
             replace(MADE, is_committed=False),
-            "A->B: 1 partitions, batch 7 is run again, offsets log v2: exact",
+            "A->B: 1 partition, batch 7 will run again, offsets log v2: exact",
         ),
         (
             replace(MADE, batch=None, layout=None),
-            "A->B: 1 partitions, no batch planned yet: exact",
+            "A->B: 1 partition, no batch planned yet: exact",
         ),
         (
             replace(MADE, moves=(BEHIND,)),
-            "A->B: 1 partitions, after batch 7, offsets log v2: not exact everywhere",
+            "A->B: 1 partition, after batch 7, offsets log v2: not exact everywhere",
         ),
     ],
 )
@@ -63,9 +63,9 @@ def test_the_first_line_says_where_the_query_goes_on_and_whether_exactly(
 
 def test_it_is_said_how_to_start_the_query() -> None:
     assert remark_lines(MADE) == [
-        "Written to /data/copy. Start the query with it as checkpointLocation, and with",
+        "Written to /data/copy. Start the query with that checkpointLocation and with",
         "  kafka.bootstrap.servers = b1:9092,b2:9092",
-        "  A.orders in the place of orders",
+        "  A.orders instead of orders",
     ]
 
 
@@ -74,8 +74,8 @@ def test_what_is_not_exact_is_said_with_its_partition_and_what_to_do() -> None:
 
     assert lines[:3] == [
         "orders-0: the query had read 3 offsets beyond",
-        "If the mirror still runs: let it catch up and translate again.",
-        "Copied as they are, since they read nothing A->B mirrors: sources 1 of the query.",
+        "If the mirror is running, let it catch up and translate again.",
+        "Not translated, because they read no topic that A->B mirrors: query sources 1.",
     ]
 
 

@@ -102,7 +102,7 @@ def test_stalled_lanes_are_shown_without_being_asked_for() -> None:
 
 
 def test_the_flow_line_says_who_carries_it() -> None:
-    assert "carried by box pid 17" in flow_line(status_of(LANE).flows[0])
+    assert "mirrored by box (pid 17)" in flow_line(status_of(LANE).flows[0])
 
 
 def test_a_flow_nobody_carries_says_so() -> None:

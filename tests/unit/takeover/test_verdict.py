@@ -74,21 +74,21 @@ def test_a_target_that_deleted_everything_and_has_no_such_sync_is_in_doubt() -> 
     found = finding("ab", "", stored_next=30, source_start=40, target_start=50)
 
     assert found.next_source_offset == 30
-    assert "deleted everything" in found.doubts[0]
+    assert "deleted all records" in found.doubts[0]
 
 
 def test_a_source_that_deleted_everything_copied_goes_on_at_the_stored_position() -> None:
     found = finding("xy", "abc", stored_next=3, source_start=3)
 
     assert (found.verdict, found.next_source_offset) == (Verdict.ADOPT, 3)
-    assert "nothing it copied is on the source any more" in found.doubts
+    assert "the source no longer has any record it copied" in found.doubts
 
 
 def test_records_older_than_the_source_are_no_doubt() -> None:
     found = finding("def", "abcde", stored_next=5, source_start=3)
 
     assert found.doubts == ()
-    assert found.notes == ("3 records are older than the source's first",)
+    assert found.notes == ("3 target records older than the first of the source",)
 
 
 def test_a_target_that_lost_records_is_in_doubt_and_loses_no_more() -> None:
@@ -102,14 +102,14 @@ def test_missing_records_are_a_doubt_unless_the_target_is_compacted() -> None:
     plain = finding("abcdef", "abef", stored_next=6)
     compacted = finding("abcdef", "abef", stored_next=6, is_compacted=True)
 
-    assert plain.doubts == ("2 source records before its end are not there",)
+    assert plain.doubts == ("2 source records missing before the end of the copy",)
     assert compacted.doubts == ()
 
 
 def test_records_of_others_where_nothing_is_stored_leave_the_lane_to_begin_anew() -> None:
     found = finding("abc", "xyz", stored_next=None)
 
-    assert (found.verdict, found.notes) == (Verdict.NEW, ("the target holds records of others",))
+    assert (found.verdict, found.notes) == (Verdict.NEW, ("the target holds foreign records",))
 
 
 def test_a_lane_handed_back_and_not_touched_goes_on_where_it_was() -> None:
