@@ -22,7 +22,7 @@ def command(value: str) -> str:
     try:
         words = shlex.split(value)
     except ValueError as exc:
-        raise BadValue("a command whose quotes do not close") from exc
+        raise BadValue("a command with an unclosed quote") from exc
     if not words or not words[0]:
         raise BadValue("not a command")
     if "\0" in value:
@@ -34,7 +34,7 @@ def web_address(value: str) -> Secret:
     """An `http` or `https` URL; secret, since many webhooks have their password in the path."""
     # What is no visible ASCII could end the request's first line and begin another header.
     if _VISIBLE_ASCII.fullmatch(value) is None:
-        raise BadValue("not a URL: it holds blanks or characters that must be percent-encoded")
+        raise BadValue("not a URL: spaces and special characters must be percent-encoded")
     try:
         parts = urlsplit(value)
         _ = parts.port
@@ -49,7 +49,7 @@ def web_address(value: str) -> Secret:
 
 def bearer_token(value: str) -> Secret:
     if _VISIBLE_ASCII.fullmatch(value) is None:
-        raise BadValue("not a token: empty, or with blanks or other characters no header may hold")
+        raise BadValue("not a token: empty, or with characters that an HTTP header cannot hold")
     return Secret(value)
 
 

@@ -101,9 +101,9 @@ class FlowConfig(Section):
     enabled: Annotated[bool, MM2("enabled")] = False
     """Whether the flow mirrors records."""
     topics: Annotated[tuple[str, ...], MM2("topics", regexes)] = (".*",)
-    """Regexes of topics, any of which must match in full."""
+    """Regexes of topics to mirror; one of them must match the whole name."""
     topics_exclude: Annotated[tuple[str, ...], MM2("topics.exclude", regexes)] = TOPICS_EXCLUDE
-    """Regexes of topics that are never mirrored; wins over the topics asked for."""
+    """Regexes of topics that are never mirrored; stronger than `topics`."""
     topic_filter_class: Annotated[
         str,
         MM2(
@@ -115,33 +115,33 @@ class FlowConfig(Section):
     policy: NamingPolicyConfig = NamingPolicyConfig()
     """How topics are called on the target."""
     replication_factor: Annotated[int, MM2("replication.factor", replicas)] = 2
-    """Of topics created on the target; -1 is the broker's default."""
+    """Replication factor of topics created on the target; -1 is the broker's default."""
     refresh_enabled: Annotated[bool, MM2("refresh.topics.enabled")] = True
-    """Whether new topics and partitions are looked for while running."""
+    """Whether new topics and partitions are found while running."""
     refresh_interval_s: Annotated[Seconds, MM2("refresh.topics.interval.seconds")] = 600
-    """Time between two looks at the topics of the source."""
+    """Time between two reads of the source's topics."""
     tasks_max: Annotated[int | None, MM2("tasks.max")] = Field(default=None, ge=1, le=INT_MAX)
-    """Most slots that carry the flow; unset leaves it to the engine (MirrorMaker 2: 1)."""
+    """Most slots that mirror the flow; unset leaves it to the engine (MirrorMaker 2: 1)."""
     start_at: StartAt = StartAt.EARLIEST
     """Where a lane without history begins."""
     read_committed: Annotated[bool, Own("read.committed")] = True
-    """Whether records of aborted transactions are left out (MirrorMaker 2: no)."""
+    """Whether records of aborted transactions are skipped (MirrorMaker 2: no)."""
     offsets: Annotated[Offsets, Own("offsets")] = Offsets.MAPPED
-    """Whether new target partitions are seeded to have the source's own offsets."""
+    """`preserve` gives new target partitions the source's own offsets."""
     on_existing: Annotated[OnExisting, Own("on.existing")] = OnExisting.APPEND
-    """What a new lane does with a target partition that already holds records."""
+    """What a new lane does if its target partition already holds records."""
     on_unadopted: Annotated[Literal["refuse", "append"], Own("on.unadopted")] = "refuse"
-    """What a new lane does with a partition that MirrorMaker 2 has mirrored and nobody adopted."""
+    """What a new lane does with a partition that MirrorMaker 2 mirrored, until `adopt`."""
     on_retention_overrun: Annotated[Literal["stall", "skip"], Own("on.retention.overrun")] = "stall"
     """What a lane does when the source deleted records before they were mirrored."""
     on_topic_recreated: Annotated[Literal["stall", "restart"], Own("on.topic.recreated")] = "stall"
-    """What a lane does when its source topic was deleted and created again."""
+    """What a lane does when its source topic was deleted and recreated."""
     on_topic_deleted: Annotated[Literal["keep", "delete"], Own("on.topic.deleted")] = "keep"
-    """What becomes of a target topic whose source topic was deleted."""
+    """Whether a target topic is deleted after its source topic was."""
     config_properties_exclude: Annotated[
         tuple[str, ...], MM2("config.properties.exclude", regexes)
     ] = CONFIG_PROPERTIES_EXCLUDE
-    """Regexes of topic configurations that are not copied to the target."""
+    """Regexes of topic configs that are not copied to the target."""
     clients: FlowClients = FlowClients()
     """Client overrides as they end up for this flow."""
     topic_configs: TopicConfigsSync = TopicConfigsSync()
@@ -168,17 +168,17 @@ class EngineConfig(Section):
     master: Annotated[str | None, Own("master")] = None
     """Spark master; unset leaves it to Spark's own configuration, or else to this machine."""
     slots: Annotated[int | None, Own("slots")] = Field(default=None, ge=1, le=100_000)
-    """Long tasks that carry lanes; unset, it is found from the cores and lanes there are."""
+    """Long Spark tasks that mirror lanes; unset, it follows from cores and lanes."""
     slot_cpus: Annotated[float, Own("slots.cpus")] = Field(default=0.25, gt=0, lt=1_000)
-    """Share of a core each slot books, so that audits and transforms find room beside them."""
+    """Share of a core that each slot books; leaves room for audits beside the slots."""
     lease_ms_max: Annotated[int, Own("slots.lease.ms.max")] = Field(
         default=30_000, ge=1, le=INT_MAX
     )
-    """Longest silence of the driver before a slot stops by itself."""
+    """Time without a message from the driver after which a slot stops by itself."""
     bytes_max: Annotated[int, Own("slots.bytes.max")] = Field(default=256 * MIB, ge=MIB)
     """Most bytes one slot keeps in flight."""
     link_host: Annotated[str | None, Own("link.host")] = None
-    """Host or address under which slots reach the driver; unset, it is found."""
+    """Host or address under which slots reach the driver; unset, it is detected."""
     spark: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """`spark.*` settings, as written, for the session."""
 

@@ -64,7 +64,7 @@ class NamingPolicyConfig(Section):
     ] = DEFAULT_POLICY
     """MirrorMaker 2's Default or Identity policy, or a Python class as `module:Class`."""
     separator: Annotated[str, MM2("replication.policy.separator", part_of_a_name)] = "."
-    """Between the source alias and the topic."""
+    """Text between the source alias and the topic."""
     internal_separator_enabled: Annotated[
         bool, MM2("replication.policy.internal.topic.separator.enabled")
     ] = True
@@ -80,9 +80,9 @@ class GroupsConfig(Section):
     """Which consumer groups are followed to the target."""
 
     include: Annotated[tuple[str, ...], MM2("groups", regexes)] = (".*",)
-    """Regexes of group ids, any of which must match in full."""
+    """Regexes of groups to sync; one of them must match the whole group id."""
     exclude: Annotated[tuple[str, ...], MM2("groups.exclude", regexes)] = GROUPS_EXCLUDE
-    """Regexes of group ids that are never followed; wins over the groups asked for."""
+    """Regexes of groups that are never synced; stronger than `groups`."""
     filter_class: Annotated[
         str,
         MM2(
@@ -92,15 +92,15 @@ class GroupsConfig(Section):
     ] = DEFAULT_GROUP_FILTER
     """MirrorMaker 2's filter, or a Python class as `module:Class`."""
     refresh_enabled: Annotated[bool, MM2("refresh.groups.enabled")] = True
-    """Whether new groups are looked for while running."""
+    """Whether new groups are found while running."""
     refresh_interval_s: Annotated[Seconds, MM2("refresh.groups.interval.seconds")] = 600
-    """Time between two looks at the groups of the source."""
+    """Time between two reads of the source's groups."""
     sync_offsets_enabled: Annotated[bool, MM2("sync.group.offsets.enabled")] = False
-    """Whether translated positions are written to the target's own group offsets."""
+    """Whether translated offsets are committed to the groups on the target."""
     sync_offsets_interval_s: Annotated[Seconds, MM2("sync.group.offsets.interval.seconds")] = 60
-    """Time between two writes of group offsets."""
+    """Time between two such commits."""
     on_rewind: Annotated[Literal["follow", "keep"], Own("on.group.rewind")] = "follow"
-    """Whether a group that was set back on the source is set back on the target too."""
+    """Whether a group that was rewound on the source is rewound on the target too."""
 
 
 class CheckpointsConfig(Section):
@@ -111,7 +111,7 @@ class CheckpointsConfig(Section):
     interval_s: Annotated[Seconds, MM2("emit.checkpoints.interval.seconds")] = 60
     """Time between two checkpoints of a group."""
     replication_factor: Annotated[int, MM2("checkpoints.topic.replication.factor", replicas)] = 3
-    """Of the checkpoints topic; -1 is the broker's default."""
+    """Replication factor of the checkpoints topic; -1 is the broker's default."""
 
 
 class HeartbeatsConfig(Section):
@@ -122,9 +122,9 @@ class HeartbeatsConfig(Section):
     interval_s: Annotated[Seconds, MM2("emit.heartbeats.interval.seconds")] = 1
     """Time between two heartbeats."""
     replication_factor: Annotated[int, MM2("heartbeats.topic.replication.factor", replicas)] = 3
-    """Of the heartbeats topic; -1 is the broker's default."""
+    """Replication factor of the heartbeats topic; -1 is the broker's default."""
     replicated: Annotated[bool, MM2("heartbeats.replication.enabled")] = True
-    """Whether heartbeats of the source are mirrored whatever the topics say (KIP-1089)."""
+    """Whether the source's heartbeats are mirrored even if `topics` does not match (KIP-1089)."""
 
 
 class OffsetSyncsConfig(Section):
@@ -133,11 +133,11 @@ class OffsetSyncsConfig(Section):
     enabled: Annotated[bool, MM2("emit.offset-syncs.enabled")] = True
     """Whether offset syncs are written (KIP-1031)."""
     location: Annotated[Literal["source", "target"], MM2("offset-syncs.topic.location")] = "source"
-    """Which cluster holds the topic (KIP-716)."""
+    """Cluster that holds the offset syncs topic (KIP-716)."""
     replication_factor: Annotated[int, MM2("offset-syncs.topic.replication.factor", replicas)] = 3
-    """Of the offset syncs topic; -1 is the broker's default."""
+    """Replication factor of the offset syncs topic; -1 is the broker's default."""
     lag_max: Annotated[int, MM2("offset.lag.max")] = Field(default=100, ge=0, le=LONG_MAX)
-    """Most target offsets between two syncs of a partition."""
+    """Most target offsets between two offset syncs of a partition."""
 
 
 class TopicConfigsSync(Section):
@@ -152,24 +152,24 @@ class TopicConfigsSync(Section):
     ] = DEFAULT_CONFIG_FILTER
     """MirrorMaker 2's filter, or a Python class as `module:Class`."""
     enabled: Annotated[bool, MM2("sync.topic.configs.enabled")] = True
-    """Whether topic configurations are followed."""
+    """Whether topic configs are synced after the topic was created."""
     interval_s: Annotated[Seconds, MM2("sync.topic.configs.interval.seconds")] = 600
-    """Time between two comparisons."""
+    """Time between two comparisons of topic configs."""
     use_defaults_from: Annotated[
         Literal["source", "target"], MM2("use.defaults.from", top=False)
     ] = "target"
-    """Whose default applies to what the source topic does not override."""
+    """Cluster whose default applies to configs that the source topic does not set."""
 
 
 class TopicAclsSync(Section):
     """ACLs of mirrored topics followed to the target."""
 
     enabled: Annotated[bool, MM2("sync.topic.acls.enabled")] = True
-    """Whether ACLs are followed."""
+    """Whether topic ACLs are synced."""
     interval_s: Annotated[Seconds, MM2("sync.topic.acls.interval.seconds")] = 600
-    """Time between two comparisons."""
+    """Time between two comparisons of ACLs."""
     mode: Annotated[Literal["follow", "mirrormaker2"], Own("sync.topic.acls.mode")] = "follow"
-    """Whether what was revoked on the source is revoked too, or only added to as MirrorMaker 2."""
+    """`follow` also removes ACLs that the source revoked; `mirrormaker2` only adds."""
 
 
 class RecoveryConfig(Section):
@@ -180,34 +180,34 @@ class RecoveryConfig(Section):
     after_command: Annotated[str | None, Own("failover.after.command", command)] = None
     """Command run after a failover or failback, for example to change DNS; no shell."""
     webhook_url: Annotated[Secret | None, Own("failover.webhook.url", web_address)] = None
-    """Where every event is posted as JSON, alarms of drills and audits too; `http` or `https`."""
+    """URL to which every event is posted as JSON, failed drills and audits too."""
     webhook_token: Annotated[Secret | None, Own("failover.webhook.token", bearer_token)] = None
-    """Sent to the webhook as `Authorization: Bearer`."""
+    """Token sent to the webhook as `Authorization: Bearer`."""
     bootstrap_file: Annotated[str | None, Own("failover.bootstrap.file", absolute_path)] = None
-    """Absolute path of a file that holds `bootstrap.servers` of the cluster that is primary."""
+    """Absolute path of a file that receives `bootstrap.servers` of the primary cluster."""
     hook_timeout_s: Annotated[int, Own("failover.hook.timeout.seconds")] = Field(
         default=30, ge=1, le=3_600
     )
-    """Longest time one command or one post may take."""
+    """Longest time for one command or one post."""
     audit_interval_s: Annotated[int | None, Own("audit.interval.seconds")] = Field(
         default=None, ge=1, le=INT_MAX
     )
-    """Time between two audits of what was mirrored since, while running; unset is never."""
+    """Time between two audits of newly mirrored records, while running; unset is never."""
 
 
 class ConnectorConfig(Section):
     """What MirrorMaker 2's connectors are told and Heliograph heeds too."""
 
     source_alias: Annotated[str | None, MM2("source.cluster.alias", part_of_a_name)] = None
-    """Alias used in names, heartbeats and checkpoints instead of the flow's source."""
+    """Alias of the source in topic names, heartbeats and checkpoints, if not the flow's."""
     target_alias: Annotated[str | None, MM2("target.cluster.alias", part_of_a_name)] = None
-    """Alias used in heartbeats and against cycles instead of the flow's target."""
+    """Alias of the target in heartbeats and for cycle detection, if not the flow's."""
     admin_timeout_ms: Annotated[int, MM2("admin.timeout.ms")] = Field(
         default=60_000, ge=0, le=LONG_MAX
     )
-    """Bound on one task of topic or group administration."""
+    """Longest time for one request about topics or groups."""
     name: Annotated[str | None, MM2("name")] = None
-    """Connector whose stored offsets `adopt` reads and `release` writes; unset, it is found."""
+    """Connector whose offsets `adopt` reads and `release` writes; unset, it is detected."""
     exactly_once_support: Annotated[
         Literal["requested", "required"], MM2("exactly.once.support", top=False)
     ] = "requested"
@@ -220,19 +220,19 @@ class WorkerConfig(Section):
     """What Connect's workers on a target cluster are given and `adopt` and `release` need."""
 
     group_id: Annotated[str | None, MM2("group.id", top=False)] = None
-    """Connect group; unset is `<source>-mm2`."""
+    """Group of the Connect workers; unset is `<source>-mm2`."""
     offset_storage_topic: Annotated[str | None, MM2("offset.storage.topic")] = None
-    """Where MirrorMaker 2 keeps positions; unset is `mm2-offsets.<source>.internal`."""
+    """Topic of MirrorMaker 2's offsets; unset is `mm2-offsets.<source>.internal`."""
     offset_storage_partitions: Annotated[int, MM2("offset.storage.partitions", replicas)] = 25
-    """Of that topic, when `release` creates it; -1 is the broker's default."""
+    """Partitions of that topic if `release` creates it; -1 is the broker's default."""
     offset_storage_replication_factor: Annotated[
         int, MM2("offset.storage.replication.factor", replicas)
     ] = 3
-    """Of that topic, when `release` creates it; -1 is the broker's default."""
+    """Replication factor of that topic if `release` creates it; -1 is the broker's default."""
     offset_flush_interval_ms: Annotated[int, MM2("offset.flush.interval.ms", top=False)] = Field(
         default=60_000, ge=1
     )
-    """Time after which an offset sync that was held back is written."""
+    """Time after which a delayed offset sync is written."""
     exactly_once_source_support: Annotated[
         Literal["disabled", "preparing", "enabled"], MM2("exactly.once.source.support", top=False)
     ] = "disabled"

@@ -172,7 +172,7 @@ class _Walk:
             if text is None:
                 return None
             if "," in text:
-                self._problem(key, item, "an item of a list holds a comma, where Kafka would split")
+                self._problem(key, item, "a list item holds a comma, where Kafka would split it")
                 return None
             items.append(text)
         return ",".join(items)
@@ -182,7 +182,7 @@ class _Walk:
             self._problem(key, node, 'has no value; write "" for an empty one')
             return None
         if node.tag not in _SCALARS:
-            self._problem(key, node, "has a tag, which means nothing here")
+            self._problem(key, node, "has a YAML tag, which is not supported")
             return None
         return str(node.value)
 
@@ -233,5 +233,5 @@ def _line(node: yaml.Node) -> int:
 def _unquoted(said: str | None) -> str:
     """The parser's words without what it quotes: a password may begin with `*` or `!`."""
     if said is not None and "alias" in said:
-        return "an alias of nothing; a value that begins with * needs quotes"
+        return "an unknown YAML alias; put a value that begins with * in quotes"
     return re.sub(r"'[^'<][^']+'", "…", " ".join((said or "not YAML").split()))

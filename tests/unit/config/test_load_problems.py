@@ -120,14 +120,17 @@ def test_a_key_out_of_place_is_reported(line: str, sentence: str) -> None:
             f"`{DEFAULT_POLICY}` or `{IDENTITY_POLICY}` can, "
             "or a Python class written `module:Class`",
         ),
-        ("replication.policy.separator =", "is ``, empty, so no name could be read back"),
+        (
+            "replication.policy.separator =",
+            "is ``, empty, so a topic's source could not be read from its name",
+        ),
         (
             "A->B.source.cluster.alias = a b",
-            "is `a b`, not made of what a topic's name may hold: letters, digits, `.`, `_`, `-`",
+            "is `a b`, not allowed in a topic name: use letters, digits, `.`, `_`, `-`",
         ),
         (
             "A->B.topics = .*  # all",
-            "is `.*  # all`, a regex and more; a comment needs a line of its own",
+            "is `.*  # all`, a regex followed by a comment; a comment needs a line of its own",
         ),
         ("A->B.on.topic.deleted = drop", "is `drop`, not one of keep, delete"),
         ("A->B.on.group.rewind = x", "is `x`, not one of follow, keep"),

@@ -67,12 +67,12 @@ def test_yaml_nests_them() -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("failover.before.command = stop 'all", "is `stop 'all`, a command whose quotes do not"),
+        ("failover.before.command = stop 'all", "is `stop 'all`, a command with an unclosed quote"),
         ("failover.after.command =", "is ``, not a command"),
         ("failover.webhook.url = ftp://hunter2/", "is (hidden), not an `http://` or `https://`"),
         ("failover.webhook.url = https:///hunter2", "is (hidden), not an `http://` or `https://`"),
         ("failover.webhook.url = http://h:99999/hunter2", "is (hidden), not a URL"),
-        ("failover.webhook.url = http://h/hunter2 x", "is (hidden), not a URL: it holds blanks"),
+        ("failover.webhook.url = http://h/hunter2 x", "is (hidden), not a URL: spaces and special"),
         ("failover.webhook.url = http://u:hunter2@h/", "a URL with a user or password; use"),
         ("failover.webhook.token = hunter2 x", "is (hidden), not a token"),
         ("failover.webhook.token =", "is (hidden), not a token"),

@@ -45,14 +45,14 @@ RENAMED: Final = {
 """Spellings that Kafka 4.0 removed; files of older MirrorMakers have them and mean them."""
 
 REMOVED: Final = {
-    "use.incremental.alter.configs": "was removed in Kafka 4.0; only that way is left",
-    "add.source.alias.to.metrics": "was removed in Kafka 4.0; metrics have the alias",
-    "emit.heartbeats": "was in older manuals and never acted; write `emit.heartbeats.enabled`",
-    "emit.checkpoints": "was in older manuals and never acted; write `emit.checkpoints.enabled`",
-    "readahead.queue.capacity": "was in KIP-382 and never in MirrorMaker 2; does nothing",
-    "heartbeats.topic.retention.ms": "was in KIP-382 and never in MirrorMaker 2; does nothing",
-    "checkpoints.topic.retention.ms": "was in KIP-382 and never in MirrorMaker 2; does nothing",
-    "offset.syncs.topic.retention.ms": "was in KIP-382 and never in MirrorMaker 2; does nothing",
+    "use.incremental.alter.configs": "was removed in Kafka 4.0; incremental alter is always used",
+    "add.source.alias.to.metrics": "was removed in Kafka 4.0; metrics always have the alias",
+    "emit.heartbeats": "was in older manuals, without effect; write `emit.heartbeats.enabled`",
+    "emit.checkpoints": "was in older manuals, without effect; write `emit.checkpoints.enabled`",
+    "readahead.queue.capacity": "was in KIP-382 but never in MirrorMaker 2; does nothing",
+    "heartbeats.topic.retention.ms": "was in KIP-382 but never in MirrorMaker 2; does nothing",
+    "checkpoints.topic.retention.ms": "was in KIP-382 but never in MirrorMaker 2; does nothing",
+    "offset.syncs.topic.retention.ms": "was in KIP-382 but never in MirrorMaker 2; does nothing",
 }
 """Keys that manuals have and no MirrorMaker 2 of today; each with what is said about it."""
 

@@ -201,16 +201,16 @@ def _check_emitting(config: FlowConfig, keys: Mapping[str, Setting], findings: F
         if config.checkpoints.enabled:
             findings.note(
                 syncs,
-                "checkpoints are written all the same: they come from the ledger, where "
-                "MirrorMaker 2 has none without offset syncs",
+                "checkpoints are still written: they come from the ledger (MirrorMaker 2 "
+                "writes none without offset syncs)",
             )
     if checkpoints is not None and not config.checkpoints.enabled:
         asked = keys.get(_SYNC_GROUPS)
         if asked is not None and config.groups.sync_offsets_enabled:
             findings.note(
                 checkpoints,
-                f"`{asked.key}` acts all the same: group offsets come from the ledger, where "
-                "MirrorMaker 2 follows no group without checkpoints",
+                f"`{asked.key}` still acts: group offsets come from the ledger (MirrorMaker 2 "
+                "syncs no group without checkpoints)",
             )
 
 

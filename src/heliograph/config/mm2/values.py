@@ -113,7 +113,7 @@ def regexes(value: str) -> tuple[str, ...]:
 def _regex(pattern: str) -> str:
     if _TRAILING_COMMENT.search(pattern):
         # Java takes it as part of the regex, which then matches nothing.
-        raise BadValue("a regex and more" + _comment_hint(pattern), pattern)
+        raise BadValue("a regex followed by a comment" + _comment_hint(pattern), pattern)
     try:
         return from_java(pattern)
     except RegexRefused as exc:
@@ -124,9 +124,9 @@ def _regex(pattern: str) -> str:
 def part_of_a_name(value: str) -> str:
     """A separator or an alias, which end up in names of topics."""
     if not value:
-        raise BadValue("empty, so no name could be read back")
+        raise BadValue("empty, so a topic's source could not be read from its name")
     if _TOPIC_CHARACTERS.fullmatch(value) is None:
-        raise BadValue("not made of what a topic's name may hold: letters, digits, `.`, `_`, `-`")
+        raise BadValue("not allowed in a topic name: use letters, digits, `.`, `_`, `-`")
     return value
 
 

@@ -120,7 +120,7 @@ class _SecurityReader:
             if key is not None and key.value:
                 located = key
                 if chain is None:
-                    raise UnreadableStore("which needs `ssl.keystore.certificate.chain` beside it")
+                    raise UnreadableStore("which also needs `ssl.keystore.certificate.chain`")
                 return key_and_chain_of_pem(
                     key.value, chain.value, self._secret("ssl.key.password")
                 )
@@ -173,7 +173,7 @@ class _SecurityReader:
             )
             if mechanism not in ("GSSAPI", "OAUTHBEARER") and not unresolved:
                 about = self.settings.get("sasl.mechanism") or self.settings["security.protocol"]
-                self.findings.problem(about, "needs `sasl.jaas.config` beside it")
+                self.findings.problem(about, "also needs `sasl.jaas.config`")
             return None
         try:
             entry = parse_jaas(setting.value)
@@ -195,7 +195,7 @@ class _SecurityReader:
             if name.startswith(_OAUTH_REFUSED) or (
                 handler and not setting.value.endswith(_OAUTH_HANDLER)
             ):
-                why = "which cannot be done here; client credentials at a token endpoint can"
+                why = "which is not supported; use client credentials at a token endpoint"
                 self.findings.problem(setting, f"is {setting.shown()}, {why}")
         endpoint = self._text(_OAUTH + "token.endpoint.url")
         client_id = self._text(_OAUTH + "client.credentials.client.id") or options.get("clientId")
@@ -203,12 +203,12 @@ class _SecurityReader:
             Secret(options["clientSecret"]) if "clientSecret" in options else None
         )
         if endpoint is not None and (client_id is None or secret is None):
-            why = "needs a client id and a client secret beside it"
+            why = "also needs a client id and a client secret"
             self.findings.problem(self.settings[_OAUTH + "token.endpoint.url"], why)
         subject = options.get("unsecuredLoginStringClaim_sub")
         if endpoint is None and subject is None:
             about = self.settings["sasl.mechanism"]
-            self.findings.problem(about, f"needs `{_OAUTH}token.endpoint.url` beside it")
+            self.findings.problem(about, f"also needs `{_OAUTH}token.endpoint.url`")
         return OAuthConfig(
             token_endpoint_url=endpoint,
             client_id=client_id,

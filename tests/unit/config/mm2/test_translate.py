@@ -223,15 +223,15 @@ def test_worker_keys_come_from_the_cluster_then_from_the_top_where_it_is_passed_
         ("A->B.groups.blacklist = x", "read as `groups.exclude`, its name since Kafka 2.7"),
         (
             "use.incremental.alter.configs = never",
-            "was removed in Kafka 4.0; only that way is left",
+            "was removed in Kafka 4.0; incremental alter is always used",
         ),
         (
             "A->B.emit.heartbeats = false",
-            "was in older manuals and never acted; write `emit.heartbeats.enabled`",
+            "was in older manuals, without effect; write `emit.heartbeats.enabled`",
         ),
         (
             "A.readahead.queue.capacity = 5",
-            "was in KIP-382 and never in MirrorMaker 2; does nothing",
+            "was in KIP-382 but never in MirrorMaker 2; does nothing",
         ),
         (
             "A.consumer.max.poll.records = 5",
@@ -335,9 +335,8 @@ def test_checkpoints_and_group_offsets_need_no_offset_syncs_here_and_it_is_said(
     assert not flow.checkpoints.enabled
     assert flow.groups.sync_offsets_enabled
     assert config.notes == (
-        "line 7  A->B.emit.checkpoints.enabled: `sync.group.offsets.enabled` acts all the same: "
-        "group offsets come from the ledger, where MirrorMaker 2 follows no group without "
-        "checkpoints",
+        "line 7  A->B.emit.checkpoints.enabled: `sync.group.offsets.enabled` still acts: "
+        "group offsets come from the ledger (MirrorMaker 2 syncs no group without checkpoints)",
     )
 
 
@@ -345,8 +344,8 @@ def test_checkpoints_without_offset_syncs_are_written_and_it_is_said() -> None:
     (note,) = with_lines("emit.offset-syncs.enabled = false\n").notes
 
     assert note == (
-        "line 5  emit.offset-syncs.enabled: checkpoints are written all the same: they come from "
-        "the ledger, where MirrorMaker 2 has none without offset syncs"
+        "line 5  emit.offset-syncs.enabled: checkpoints are still written: they come from "
+        "the ledger (MirrorMaker 2 writes none without offset syncs)"
     )
 
 

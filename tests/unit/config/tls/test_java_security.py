@@ -136,7 +136,7 @@ def test_a_wrong_jaas_entry_is_reported_without_quoting_it(
 def test_sasl_without_credentials_is_reported() -> None:
     lines = "A.security.protocol = SASL_SSL\nA.sasl.mechanism = PLAIN\n"
 
-    assert problems_with(lines) == ["line 6  A.sasl.mechanism: needs `sasl.jaas.config` beside it"]
+    assert problems_with(lines) == ["line 6  A.sasl.mechanism: also needs `sasl.jaas.config`"]
 
 
 def test_an_unknown_mechanism_is_reported() -> None:
@@ -196,11 +196,11 @@ def test_client_credentials_for_bearer_tokens_are_read() -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("", "line 6  A.sasl.mechanism: needs `sasl.oauthbearer.token.endpoint.url` beside it"),
+        ("", "line 6  A.sasl.mechanism: also needs `sasl.oauthbearer.token.endpoint.url`"),
         (
             "A.sasl.oauthbearer.token.endpoint.url = https://idp/token",
             "line 7  A.sasl.oauthbearer.token.endpoint.url: "
-            "needs a client id and a client secret beside it",
+            "also needs a client id and a client secret",
         ),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_java_class_that_makes_tokens_is_reported() -> None:
 
     assert problems_with(lines) == [
         "line 7  A.sasl.login.callback.handler.class: is `com.example.Handler`, "
-        "which cannot be done here; client credentials at a token endpoint can"
+        "which is not supported; use client credentials at a token endpoint"
     ]
 
 
@@ -332,7 +332,7 @@ def test_a_truststore_made_by_keytool_is_read(tmp_path: Path) -> None:
         ("A.ssl.truststore.certificates = hunter2", "is (hidden), PEM without a certificate"),
         (
             "A.ssl.keystore.key = hunter2",
-            "is (hidden), which needs `ssl.keystore.certificate.chain` beside it",
+            "is (hidden), which also needs `ssl.keystore.certificate.chain`",
         ),
         (
             "A.ssl.endpoint.identification.algorithm = dns",
