@@ -15,18 +15,30 @@ __all__ = ["clusters", "java", "pair", "pytest_sessionfinish", "spark_starts_fas
 
 _LONG: Final = (
     "crash/test_kills.py",
-    "cluster/test_mirror_client.py",
-    "cluster/test_mirror_restarts.py",
-    "cluster/test_mirrormaker_behaviours.py",
-    "cluster/test_secured.py",
     "spark/test_spark_checkpoint.py",
+    "cluster/test_mirror_restarts.py",
     "spark/test_standalone_run.py",
-    "spark/test_local_cluster.py",
     "cluster/test_takeover.py",
+    "cluster/test_real_mirrormaker.py",
+    "cluster/test_cli.py",
+    "cluster/test_topologies.py",
+    "cluster/test_mirror_client.py",
+    "cluster/test_mirrormaker_behaviours.py",
+    "cluster/test_mirror_faults.py",
+    "cluster/test_permissions.py",
+    "cluster/test_secured.py",
+    "cluster/test_local.py",
+    "spark/test_audit_job.py",
+    "spark/test_driver_lost.py",
+    "spark/test_local_cluster.py",
     "cluster/test_failover_live.py",
 )
-"""Files that take a minute and more: a worker that begins one last keeps all the others waiting."""
+"""The longest files, longest first: a worker that begins one last keeps all the others waiting."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.path.as_posix().endswith(_LONG))
+    items.sort(key=lambda item: _rank(item.path.as_posix()))
+
+
+def _rank(path: str) -> int:
+    return next((at for at, name in enumerate(_LONG) if path.endswith(name)), len(_LONG))

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka.admin import AclBinding as ClientBinding
-from confluent_kafka.admin import AclOperation as ClientOperation
-from confluent_kafka.admin import AclPermissionType, ResourcePatternType, ResourceType
 
 from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
 from heliograph.broker.acls import AclAdmin
@@ -33,10 +30,11 @@ from heliograph.ledger.service import LedgerService
 from heliograph.model import TopicName, TopicPartition
 from heliograph.topics.deletions import Deletions
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from tests.kit.acls import Grant, grant
 from tests.kit.clusters import TopicNames
 from tests.kit.ledgers import begin_lanes, open_ledger
 from tests.kit.mirror import write_config
-from tests.kit.topics import admin_of, create_topic, wait_until
+from tests.kit.topics import create_topic, wait_until
 
 Pair = dict[str, LocalCluster]
 USERS: Final = {"alice": "of-wonderland", "mirror": "seen-by-nobody"}
@@ -314,14 +312,14 @@ def test_missing_permissions_are_named_once_and_leave_the_ledger_as_it_was(
         with closing(Scene(guarded, tmp_path, "lackA", "mirror", topics=name)) as scene:
             loop = AclsJob(scene.flow, scene.clients, boss.ledgers)
             loop.step()
-            allow_on_cluster(guarded["A"], "mirror", ClientOperation.DESCRIBE)
-            allow_on_cluster(guarded["B"], "mirror", ClientOperation.DESCRIBE)
+            grant(guarded["A"], [Grant(user="mirror", kind="cluster", operation="DESCRIBE")])
+            grant(guarded["B"], [Grant(user="mirror", kind="cluster", operation="DESCRIBE")])
             wait_until(lambda: can_look(scene.source_acls), "DESCRIBE on the source")
             wait_until(lambda: can_look(scene.target_acls), "DESCRIBE on the target")
             loop.step()
             loop.step()
             remembered, created = boss.ledgers.acls(boss.flow.id), boss.of_target()
-            allow_on_cluster(guarded["B"], "mirror", ClientOperation.ALTER)
+            grant(guarded["B"], [Grant(user="mirror", kind="cluster", operation="ALTER")])
 
             def is_followed() -> bool:
                 loop.step()
@@ -339,21 +337,6 @@ def test_missing_permissions_are_named_once_and_leave_the_ledger_as_it_was(
         ]
         assert (remembered, created) == (frozenset(), frozenset())
         assert boss.ledgers.acls(boss.flow.id) == wanted
-
-
-def allow_on_cluster(cluster: LocalCluster, user: str, operation: ClientOperation) -> None:
-    binding = ClientBinding(
-        ResourceType.BROKER,
-        "kafka-cluster",
-        ResourcePatternType.LITERAL,
-        f"User:{user}",
-        "*",
-        operation,
-        AclPermissionType.ALLOW,
-    )
-    client = admin_of(cluster)
-    for answer in client.create_acls([binding]).values():
-        answer.result(20)
 
 
 def can_look(admin: AclAdmin) -> bool:

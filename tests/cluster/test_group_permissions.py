@@ -6,13 +6,6 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from heliograph.broker.group_view import GroupOffset
 from heliograph.broker.groups import GroupAdmin
@@ -22,15 +15,15 @@ from heliograph.errors import NotAuthorised
 from heliograph.groups.sync import GroupOffsetsJob
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from tests.kit.acls import grant, on
 from tests.kit.clusters import TopicNames
 from tests.kit.following import SHIFT, scene_of
 from tests.kit.groups import commit, committed
 from tests.kit.records import numbered, produce
-from tests.kit.topics import admin_of, create_topic, wait_until
+from tests.kit.topics import create_topic, wait_until
 
 Pair = dict[str, LocalCluster]
 MIRROR, PASSWORD = "mirror", "seen-by-nobody"
-READ = AclOperation.READ
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +39,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     )
     with local_clusters([spec], root=tmp_path_factory.mktemp("guarded") / "run") as clusters:
         yield clusters["G"]
-
-
-def allow(cluster: LocalCluster, kind: ResourceType, name: str, operation: AclOperation) -> None:
-    binding = AclBinding(
-        kind,
-        name,
-        ResourcePatternType.LITERAL,
-        f"User:{MIRROR}",
-        "*",
-        operation,
-        AclPermissionType.ALLOW,
-    )
-    client = admin_of(cluster)
-    for answer in client.create_acls([binding]).values():
-        answer.result(20)
 
 
 def as_mirror(cluster: LocalCluster, alias: ClusterAlias) -> ClusterConfig:
@@ -89,13 +67,13 @@ def test_a_missing_permission_is_named_with_its_group(
             refused([name])
     with pytest.raises(NotAuthorised, match=f"cluster G: missing permission READ on group {name}"):
         admin.commit(name, to)
-    allow(guarded, ResourceType.GROUP, name, READ)
+    grant(guarded, on(MIRROR, "group", name, "READ"))
     wait_until(lambda: name in admin.list_groups(), "the group is shown")
     assert admin.offsets([name]) == {name: {}}, "the topic is not shown yet"
     problem = admin.commit(name, to).problems[at]
     assert isinstance(problem, NotAuthorised)
     assert f"READ on topic {orders}" in str(problem)
-    allow(guarded, ResourceType.TOPIC, orders, READ)
+    grant(guarded, on(MIRROR, "topic", orders, "READ"))
     wait_until(lambda: at in admin.offsets([name])[name], "the topic is shown")
     assert admin.commit(name, to).written == {at}
 
@@ -119,8 +97,8 @@ def test_a_group_that_may_not_be_written_keeps_no_other_from_it(
     scene.at_source(4)
     refused = f"{scene.group}-refused"
     commit(pair["A"], refused, orders, {0: 4})
-    allow(guarded, ResourceType.TOPIC, copy, READ)
-    allow(guarded, ResourceType.GROUP, scene.group, READ)
+    grant(guarded, on(MIRROR, "topic", copy, "READ"))
+    grant(guarded, on(MIRROR, "group", scene.group, "READ"))
     loop = GroupOffsetsJob(scene.follower())
     sentence = f"cluster {flow.target}: missing permission DESCRIBE on group {refused}: "
 

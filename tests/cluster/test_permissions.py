@@ -28,8 +28,9 @@ from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.ledger.entries import LeaseEntry
 from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph.model import TopicPartition as Partition
-from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
-from tests.kit.acls import Grant, Kind, grant, is_granted, revoke, without
+from heliograph_tools.localkafka.cluster import LocalCluster
+from tests.kit.acls import Grant, grant, is_granted, on, revoke, without
+from tests.kit.guarded import guarded_clusters, role_lines
 from tests.kit.inside import InsideMirror
 from tests.kit.records import assert_same_records, numbered, produce, read_all
 from tests.kit.runs import running_mirror
@@ -40,14 +41,6 @@ FLOW: Final = FlowId(source=A, target=B)
 BACK: Final = FlowId(source=B, target=A)
 SYNCS, LEDGER = "mm2-offset-syncs.B.internal", "heliograph-ledger.A.internal"
 CHECKPOINTS: Final = "A.checkpoints.internal"
-ROLES: Final = ("admin", "consumer", "producer")
-
-
-def on(user: str, kind: Kind, name: str, *operations: str, prefixed: bool = False) -> list[Grant]:
-    return [
-        Grant(user=user, operation=operation, kind=kind, name=name, prefixed=prefixed)
-        for operation in operations
-    ]
 
 
 SOURCE: Final = [
@@ -92,17 +85,7 @@ FACTORS: Final = ("replication", "checkpoints.topic.replication", "heartbeats.to
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LocalCluster]]:
     """A and B, where each role of each is a user that may do what is listed and no more."""
-    specs = [
-        ClusterSpec(
-            alias=alias,
-            sasl="PLAIN",
-            authorizer=True,
-            users={role: f"{role}-word" for role in ROLES} | {"reader": "reader-word"},
-            jvm_options=("-XX:TieredStopAtLevel=1",),
-        )
-        for alias in ("A", "B")
-    ]
-    with local_clusters(specs, root=tmp_path_factory.mktemp("guarded")) as clusters:
+    with guarded_clusters(tmp_path_factory.mktemp("guarded"), "reader") as clusters:
         grant(clusters["A"], [*SOURCE, *on("reader", "topic", "orders", "READ")])
         grant(clusters["B"], TARGET)
         create_topic(clusters["A"], "orders", config={"retention.ms": "-1"})
@@ -126,11 +109,7 @@ def config(guarded: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFa
         *(f"{name}.factor = 1" for name in FACTORS),
         *(f"{name} = 1" for name in INTERVALS),
     ]
-    for alias, cluster in guarded.items():
-        lines.append(f"{alias}.bootstrap.servers = {cluster.bootstrap}")
-        for role in ROLES:
-            settings = cluster.client_config_of(role)
-            lines += [f"{alias}.{role}.{name} = {value}" for name, value in settings.items()]
+    lines += role_lines(guarded)
     path = tmp_path_factory.mktemp("permissions") / "mm2.properties"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

@@ -11,14 +11,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from heliograph.broker.admin import Change, ClusterAdmin
 from heliograph.broker.topic_changes import PartitionsToGrow, TopicToCreate
@@ -34,11 +26,12 @@ from heliograph.topics.observe import held_records, observe, with_defaults, with
 from heliograph.topics.provisioning import Provisioning, Severity, plan_provisioning
 from heliograph.topics.selection import select_topics
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from tests.kit.acls import grant, on
 from tests.kit.topics import delete_topic
 
 MIRROR, MIRROR_PASSWORD = "mirror", "seen-by-nobody"
 A, B = ClusterAlias("A"), ClusterAlias("B")
-LEAST_TO_PREPARE = (AclOperation.CREATE, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+LEAST_TO_PREPARE = ("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS")
 
 
 @pytest.fixture(scope="module")
@@ -115,21 +108,6 @@ def make(cluster: LocalCluster, name: str, partitions: int = 1, **config: str) -
     assert admin.create_topics([new]) == {topic: Change.DONE}
     assert admin.await_partitions({topic: partitions}) == {topic: Change.DONE}
     return topic
-
-
-def allow(cluster: LocalCluster, operation: AclOperation, topic: str) -> None:
-    binding = AclBinding(
-        ResourceType.TOPIC,
-        topic,
-        ResourcePatternType.LITERAL,
-        f"User:{MIRROR}",
-        "*",
-        operation,
-        AclPermissionType.ALLOW,
-    )
-    client = AdminClient(cluster.librdkafka_config)
-    for answer in client.create_acls([binding]).values():
-        answer.result(20)
 
 
 def plan(source: ClusterAdmin, target: ClusterAdmin, flow: FlowConfig) -> Provisioning:
@@ -246,8 +224,8 @@ def test_a_missing_permission_names_itself_and_keeps_no_other_topic_waiting(
         make(clusters[A], topic)
     for topic in ("A.allowed", ledger_topic(A)):
         for operation in LEAST_TO_PREPARE:
-            allow(clusters[B], operation, topic)
-    allow(clusters[B], AclOperation.CREATE, "A.invisible")
+            grant(clusters[B], on(MIRROR, "topic", topic, operation))
+    grant(clusters[B], on(MIRROR, "topic", "A.invisible", "CREATE"))
     flow = flow_of("allowed|forbidden|invisible")
 
     prepared = prepare_target(limited, flow, plan(source, limited, flow))
@@ -263,7 +241,7 @@ def test_settings_that_are_not_shown_become_the_sentence_that_says_so(
     clusters: dict[str, LocalCluster], limited: ClusterAdmin
 ) -> None:
     name = make(clusters[B], "hidden-settings")
-    allow(clusters[B], AclOperation.DESCRIBE, name)
+    grant(clusters[B], on(MIRROR, "topic", name, "DESCRIBE"))
     view = observe([limited]).views[B]
 
     filled = with_settings(limited, view, [name]).topics[name]
@@ -277,7 +255,7 @@ def test_growing_without_permission_says_which(
     clusters: dict[str, LocalCluster], limited: ClusterAdmin
 ) -> None:
     name = make(clusters[B], "fixed-size")
-    allow(clusters[B], AclOperation.DESCRIBE, name)
+    grant(clusters[B], on(MIRROR, "topic", name, "DESCRIBE"))
 
     outcome = limited.grow_partitions(
         [PartitionsToGrow(name=name, partitions_before=1, partitions=2)]

@@ -10,12 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
-    ResourcePatternType,
-    ResourceType,
 )
 
 from heliograph.broker.records import ReadRecord, Record, RecordWriter, read_records
@@ -24,6 +19,7 @@ from heliograph.config.security import SaslConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError, NotAuthorised
 from heliograph.model import ClusterAlias, TopicName
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from tests.kit.acls import grant, on
 from tests.kit.clusters import TopicNames
 from tests.kit.records import (
     NewRec,
@@ -88,21 +84,6 @@ def nowhere() -> ClusterConfig:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     return ClusterConfig(alias=ClusterAlias("N"), bootstrap_servers=(f"127.0.0.1:{port}",))
-
-
-def allow(cluster: LocalCluster, operation: AclOperation, topic: str) -> None:
-    binding = AclBinding(
-        ResourceType.TOPIC,
-        topic,
-        ResourcePatternType.LITERAL,
-        f"User:{USER}",
-        "*",
-        operation,
-        AclPermissionType.ALLOW,
-    )
-    client = AdminClient(cluster.librdkafka_config)
-    for answer in client.create_acls([binding]).values():
-        answer.result(20)
 
 
 def made(cluster: LocalCluster, name: str, *, partitions: int = 1, **config: str) -> TopicName:
@@ -359,7 +340,7 @@ def test_a_topic_that_may_be_described_but_not_read_names_what_is_missing(
 ) -> None:
     name = made(strict, "described")
     produce(strict, name, [NewRec(value=b"v")])
-    allow(strict, AclOperation.DESCRIBE, name)
+    grant(strict, on(USER, "topic", name, "DESCRIBE"))
 
     with pytest.raises(NotAuthorised, match="missing permission READ on topic described"):
         list(read_records(limited(strict), name, timeout_s=10))
@@ -367,8 +348,8 @@ def test_a_topic_that_may_be_described_but_not_read_names_what_is_missing(
 
 def test_no_permission_but_that_of_the_topic_is_needed(strict: LocalCluster) -> None:
     name = made(strict, "permitted")
-    allow(strict, AclOperation.WRITE, name)
-    allow(strict, AclOperation.READ, name)
+    grant(strict, on(USER, "topic", name, "WRITE"))
+    grant(strict, on(USER, "topic", name, "READ"))
     writer = RecordWriter(limited(strict), timeout_s=10)
 
     writer.write(name, [Record(key=b"k", value=b"v")])
@@ -393,8 +374,8 @@ def test_a_wrong_password_is_said_and_not_shown(strict: LocalCluster) -> None:
 
 def test_a_writer_goes_on_when_its_broker_is_back(strict: LocalCluster) -> None:
     name = made(strict, "returning")
-    allow(strict, AclOperation.WRITE, name)
-    allow(strict, AclOperation.READ, name)
+    grant(strict, on(USER, "topic", name, "WRITE"))
+    grant(strict, on(USER, "topic", name, "READ"))
     writer = RecordWriter(limited(strict), timeout_s=SOON_S)
     writer.write(name, [Record(key=None, value=b"before")])
 

@@ -23,20 +23,19 @@ from heliograph.failback.context import FailbackOrder
 from heliograph.failback.divergence import Choice
 from heliograph.failover.command import FailoverOrder, fail_over
 from heliograph.model import ClusterAlias, FlowId
-from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.cluster.test_permissions import (
     CHECKPOINTS,
     FLOW,
-    ROLES,
     SOURCE,
     TARGET,
     Inside,
     arrived,
     commit,
     committed,
-    on,
 )
-from tests.kit.acls import Grant, grant, without
+from tests.kit.acls import Grant, grant, on, without
+from tests.kit.guarded import guarded_clusters, role_lines
 from tests.kit.inside import carry
 from tests.kit.records import numbered, produce
 from tests.kit.topics import create_topic, wait_until
@@ -98,17 +97,7 @@ FAILBACK_KEPT_AT_D: Final = [
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LocalCluster]]:
-    specs = [
-        ClusterSpec(
-            alias=alias,
-            sasl="PLAIN",
-            authorizer=True,
-            users={role: f"{role}-word" for role in ROLES},
-            jvm_options=("-XX:TieredStopAtLevel=1",),
-        )
-        for alias in ("A", "B")
-    ]
-    with local_clusters(specs, root=tmp_path_factory.mktemp("guarded")) as clusters:
+    with guarded_clusters(tmp_path_factory.mktemp("guarded")) as clusters:
         grant(clusters["A"], SOURCE)
         grant(clusters["B"], [*TARGET, *DRILL])
         create_topic(clusters["A"], "orders")
@@ -129,11 +118,7 @@ def file(guarded: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFact
         "heartbeats.topic.replication.factor = 1",
         "offset-syncs.topic.replication.factor = 1",
     ]
-    for alias, cluster in guarded.items():
-        lines.append(f"{alias}.bootstrap.servers = {cluster.bootstrap}")
-        for role in ROLES:
-            settings = cluster.client_config_of(role)
-            lines += [f"{alias}.{role}.{name} = {value}" for name, value in settings.items()]
+    lines += role_lines(guarded)
     path = tmp_path_factory.mktemp("permissions") / "mm2.properties"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
@@ -206,11 +191,7 @@ def test_a_failback_that_deletes_and_saves_needs_what_the_guide_says(
         "replication.factor = 1",
         "checkpoints.topic.replication.factor = 1",
     ]
-    for alias, cluster in (("C", old), ("D", new)):
-        lines.append(f"{alias}.bootstrap.servers = {cluster.bootstrap}")
-        for role in ROLES:
-            settings = cluster.client_config_of(role)
-            lines += [f"{alias}.{role}.{name} = {value}" for name, value in settings.items()]
+    lines += role_lines({"C": old, "D": new})
     file = tmp_path / "mm2.properties"
     file.write_text("\n".join([*lines, "C->D.enabled = true", ""]), encoding="utf-8")
     create_topic(old, "things")

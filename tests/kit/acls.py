@@ -41,6 +41,13 @@ class Grant:
         return f"{self.user}: {self.operation} on {what}{'*' if self.prefixed else ''}"
 
 
+def on(user: str, kind: Kind, name: str, *operations: str, prefixed: bool = False) -> list[Grant]:
+    return [
+        Grant(user=user, operation=operation, kind=kind, name=name, prefixed=prefixed)
+        for operation in operations
+    ]
+
+
 def grant(cluster: LocalCluster, grants: Iterable[Grant]) -> None:
     admin, wanted = admin_of(cluster), [_order(AclBinding, each) for each in grants]
     for answer in admin.create_acls(wanted).values():
