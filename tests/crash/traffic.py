@@ -22,6 +22,10 @@ COMPACTED: Final = "compacted"
 TOPICS: Final = (PLAIN, TINY, TRANSACTIONS, COMPACTED)
 PARTITIONS: Final = 2
 _ROUND_S: Final = 0.05
+_ROUNDS_AT_FULL_RATE: Final = 300
+"""Fifteen seconds of load, 25,000 records; then a trickle goes on. All of it is compared record by
+record in the end, and where everything takes ten times as long there is no more to compare."""
+_TRICKLE: Final = 10
 _TIMEOUT_S: Final = 60.0
 
 
@@ -72,7 +76,10 @@ class Traffic:
         }
         plain = self._producer(settings)
         tiny = self._producer({**settings, "batch.num.messages": 1, "linger.ms": 0})
-        while not self._stop.wait(_ROUND_S / self._rate):
+        for number in itertools.count():
+            slower = 1 if number < _ROUNDS_AT_FULL_RATE else _TRICKLE
+            if self._stop.wait(slower * _ROUND_S / self._rate):
+                break
             for _ in range(60):
                 self._send(plain, PLAIN, b"." * 300)
             for _ in range(15):
@@ -86,7 +93,10 @@ class Traffic:
 
     def _write_transactions(self) -> None:
         producer: Producer | None = None
+        began_s = time.monotonic()
         while not self._stop.is_set():
+            if time.monotonic() - began_s > _ROUNDS_AT_FULL_RATE * _ROUND_S:
+                self._stop.wait(_TRICKLE * _ROUND_S)
             try:
                 if producer is None:
                     producer = self._producer(

@@ -11,7 +11,7 @@ from heliograph.ledger.view import LaneRecord
 from heliograph.model import FlowId, TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.maps import offset_of
-from tests.kit.records import Rec, assert_same_records, read_all
+from tests.kit.records import Rec, difference, read_all
 
 _GAP_CHECKED: Final = 100
 
@@ -30,9 +30,11 @@ def assert_exact(
 
     `settled`: the last writer has settled, so the heads say where the logs end.
     """
-    count = assert_same_records(source, target, topic, target_topic)
     wanted, mirrored = read_all(source, topic), read_all(target, target_topic)
+    assert wanted.keys() == mirrored.keys()
     for number, records in wanted.items():
+        problem = difference(records, mirrored[number])
+        assert problem is None, f"{topic}-{number}: {problem}"
         lane = ledgers.view(flow).lane(TopicName(topic), number)
         assert lane is not None, f"the ledger does not know {topic}-{number}"
         if not records:
@@ -44,7 +46,7 @@ def assert_exact(
             assert lane.head is not None, f"{topic}-{number}: the ledger has no head"
             ends = len(records), mirrored[number][-1].offset + 1
             assert (lane.head.position, lane.head.target_next_offset) == ends, f"{topic}-{number}"
-    return count
+    return sum(map(len, wanted.values()))
 
 
 def assert_exact_lane(

@@ -17,7 +17,7 @@ import psutil
 from tests.kit.clusters import is_alive
 from tests.kit.topics import wait_until
 
-START_S_MAX: Final = 120.0
+START_S_MAX: Final = 180.0
 STOP_S_MAX: Final = 90.0
 ONCE_S_MAX: Final = 180.0
 _WORDS_S_MAX: Final = 60.0
