@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heliograph.broker.groups import GroupAdmin
-from heliograph.broker.range_reader import StretchReader, read_as_group
+from heliograph.broker.range_reader import GroupReader, read_as_group
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerUnreachable
 from heliograph.model import ClusterAlias, OffsetRange, TopicName, TopicPartition
@@ -28,25 +28,6 @@ def at(topic: str, partition: int = 0) -> TopicPartition:
     return TopicPartition(topic=TopicName(topic), partition=partition)
 
 
-def test_one_reader_reads_stretches_of_the_same_partition_again_and_again(
-    pair: Pair, topic: TopicNames
-) -> None:
-    name = lasting_topic(pair["A"], topic("stretch"), partitions=2)
-    produce(pair["A"], name, numbered(200, partitions=2))
-    ranges = [OffsetRange(start=90, end=95), OffsetRange(start=10, end=13)]
-
-    with StretchReader(cluster_of(pair), read_committed=True) as reader:
-        found = [
-            reader.read({at(name): asked, at(name, 1): asked}, bytes_max=PLENTY)
-            for asked in (*ranges, *ranges)
-        ]
-
-    offsets = [[rec.offset for rec in each[at(name)].records] for each in found]
-    assert offsets == 2 * [[90, 91, 92, 93, 94], [10, 11, 12]]
-    assert [each[at(name, 1)].next_offset for each in found] == [95, 13, 95, 13]
-    assert found[1][at(name)].records[0].key == b"k20"
-
-
 def test_a_stretch_ends_at_the_end_of_the_log_and_after_its_bytes(
     pair: Pair, topic: TopicNames
 ) -> None:
@@ -55,7 +36,7 @@ def test_a_stretch_ends_at_the_end_of_the_log_and_after_its_bytes(
     produce(pair["A"], name, [*heavy, NewRec(value=b"y", headers=(("h", None),), partition=1)])
     whole = OffsetRange(start=0, end=1_000)
 
-    with StretchReader(cluster_of(pair), read_committed=True) as reader:
+    with GroupReader(cluster_of(pair), topic("reading"), read_committed=True) as reader:
         found = reader.read({at(name): whole, at(name, 1): whole}, bytes_max=10_500)
         nothing = reader.read({at(name): OffsetRange(start=7, end=7)}, bytes_max=PLENTY)
 
@@ -77,7 +58,7 @@ def test_aborted_records_are_passed_over_and_deleted_ones_are_not_there(
     )
     delete_records_before(pair["A"], name, {0: 2})
 
-    with StretchReader(cluster_of(pair), read_committed=True) as reader:
+    with GroupReader(cluster_of(pair), topic("reading"), read_committed=True) as reader:
         found = reader.read({at(name): OffsetRange(start=0, end=100)}, bytes_max=PLENTY)
 
     assert [rec.offset for rec in found[at(name)].records] == [2, 3, 4]
@@ -111,7 +92,7 @@ def test_a_cluster_that_does_not_answer_is_given_up_in_time() -> None:
     dead = ClusterConfig(alias=ClusterAlias("A"), bootstrap_servers=("127.0.0.1:1",))
 
     with (
-        StretchReader(dead, read_committed=True, timeout_s=1.0) as reader,
+        GroupReader(dead, "reading", read_committed=True, timeout_s=1.0) as reader,
         pytest.raises(BrokerUnreachable, match="cluster A"),
     ):
         reader.read({at("orders"): OffsetRange(start=0, end=5)}, bytes_max=PLENTY)

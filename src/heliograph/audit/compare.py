@@ -8,7 +8,8 @@ so that one fault is one finding.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from heliograph.audit.align import (
@@ -21,14 +22,14 @@ from heliograph.audit.align import (
 )
 from heliograph.audit.extras import Extra, FindingCollector
 from heliograph.audit.findings import Finding, FindingKind, UnitResult
-from heliograph.audit.reading import BatchView, LogReader, Record
+from heliograph.audit.reading import FETCH_BYTES, BatchView, LogReader, Record, RecordReader
 from heliograph.audit.units import AuditUnit, UnitMap
 from heliograph.broker.cluster import Cluster
 from heliograph.errors import BrokerError
 from heliograph.model import OffsetRange, TopicName
 from heliograph.wire.batch import HEADER_BYTES
 
-__all__ = ["Finding", "FindingKind", "UnitResult", "compare_unit"]
+__all__ = ["Finding", "FindingKind", "Sample", "UnitResult", "compare_unit"]
 
 _WINDOWS: Final = (64, 1_024, 16_384, 65_536)
 """How far to look for the place where both sides agree again, ever further."""
@@ -40,11 +41,24 @@ _SHIFT_MAX: Final = 2_048
 """How far they are searched for."""
 
 
-async def compare_unit(source: Cluster, target: Cluster, unit: AuditUnit) -> UnitResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A unit that is compared beside a busy flow: little is read, and nothing far from it."""
+
+    bytes_max: int
+    """Of each side, and up to half as much that is fetched in vain; the unit's records behind that
+    are not judged."""
+    target_records: Callable[[int], RecordReader] | None = None
+    """What a consumer got of the target from an offset on; None: the target's log is read."""
+
+
+async def compare_unit(
+    source: Cluster, target: Cluster, unit: AuditUnit, sample: Sample | None = None
+) -> UnitResult:
     """Raises `BrokerError` where a side cannot be read; what differs is in the result."""
     await _refresh(source, unit.lane.source.topic)
     await _refresh(target, unit.target.topic)
-    return await _Comparison(source, target, unit).run()
+    return await _Comparison(source, target, unit, sample).run()
 
 
 async def _refresh(cluster: Cluster, topic: TopicName) -> None:
@@ -61,9 +75,12 @@ async def _refresh(cluster: Cluster, topic: TopicName) -> None:
 
 
 class _Comparison:
-    def __init__(self, source: Cluster, target: Cluster, unit: AuditUnit) -> None:
+    def __init__(
+        self, source: Cluster, target: Cluster, unit: AuditUnit, sample: Sample | None
+    ) -> None:
         self._clusters = source, target
         self._unit, self._map = unit, UnitMap(unit)
+        self._sample = sample
         self._source_end = unit.source_range.end
         self._source = self._source_from(unit.source_range.start)
         self._target = self._target_from(unit.target_range.start)
@@ -87,7 +104,9 @@ class _Comparison:
             await self._source.close()
             await self._target.close()
         self._found.is_timeless = self._source.is_timeless
-        tally, repaired = await self._found.judged(*self._clusters)
+        tally, repaired = await self._found.judged(
+            self._clusters[0], searches_far=self._sample is None
+        )
         unit, judged = self._unit, self._equal + self._differing
         return UnitResult(
             lane=unit.lane,
@@ -95,6 +114,7 @@ class _Comparison:
             start_position=unit.start_position,
             end_position=unit.end_position,
             records=judged,
+            equal_records=self._equal,
             bytes=self._bytes,
             unopened_records=self._unopened,
             expired_records=max(0, unit.records - judged),
@@ -106,6 +126,8 @@ class _Comparison:
 
     async def _walk(self) -> None:
         while True:
+            if self._has_read_enough():
+                return
             ours = await self._source.head()
             if ours is None or ours.offset >= self._source_end:
                 return
@@ -117,9 +139,16 @@ class _Comparison:
                 return
             await self._step(ours, theirs)
 
+    def _has_read_enough(self) -> bool:
+        sample = self._sample
+        return sample is not None and any(
+            side.is_drained and side.bytes >= sample.bytes_max
+            for side in (self._source, self._target)
+        )
+
     async def _step(self, ours: BatchView, theirs: BatchView) -> None:
         """Pass at least one record on one side."""
-        if theirs.header is not None and theirs.header.is_log_append_time:
+        if theirs.is_append_time:
             # The target keeps the time of its own append; the source's is lost by its settings.
             self._source.is_timeless = self._target.is_timeless = True
         place = self._map.of_source(ours.offset)
@@ -167,7 +196,8 @@ class _Comparison:
     async def _realign(self) -> None:
         """Both sides stand at records that differ; find out how, and where they agree again."""
         self._is_settled = True
-        for window in _WINDOWS:
+        far = _WINDOWS[-1] if self._sample is None else max(_WINDOWS[0], self._unit.records)
+        for window in (each for each in _WINDOWS if each <= far):
             block = _Block(await self._source.window(window), await self._target.window(window))
             at_end = len(block.ours) < window and len(block.theirs) < window
             found = next_agreement(block.ours, block.theirs, at_end=at_end)
@@ -347,17 +377,20 @@ class _Comparison:
         self._target = self._target_from(target_offset)
         self._source.is_timeless = self._target.is_timeless = is_timeless
 
-    def _source_from(self, start: int) -> LogReader:
+    def _source_from(self, start: int) -> RecordReader:
         return LogReader(
             self._clusters[0],
             self._unit.lane.source,
             start,
             read_committed=self._unit.read_committed,
             likely_end=self._source_end,
+            fetch_bytes_max=self._fetch_bytes_max(),
         )
 
-    def _target_from(self, start: int) -> LogReader:
-        unit = self._unit
+    def _target_from(self, start: int) -> RecordReader:
+        unit, sample = self._unit, self._sample
+        if sample is not None and sample.target_records is not None:
+            return sample.target_records(start)
         end = unit.target_range.end if unit.target_end is None else unit.target_end
         return LogReader(
             self._clusters[1],
@@ -366,6 +399,13 @@ class _Comparison:
             # A transaction of somebody else's that is open must not hide what is behind it.
             read_committed=False,
             likely_end=end,
+            fetch_bytes_max=self._fetch_bytes_max(),
+        )
+
+    def _fetch_bytes_max(self) -> int:
+        # A sample's last fetch may have been in vain, so it should not be all of it.
+        return (
+            FETCH_BYTES if self._sample is None else min(FETCH_BYTES, self._sample.bytes_max // 2)
         )
 
 

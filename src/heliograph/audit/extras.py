@@ -86,9 +86,12 @@ class FindingCollector:
         self._sure = Tally()
 
     async def judged(
-        self, source: Cluster, target: Cluster
+        self, source: Cluster, *, searches_far: bool = True
     ) -> tuple[Tally, tuple[OffsetRange, ...]]:
-        """Every finding, and the source offsets that an earlier repair appended again."""
+        """Every finding, and the source offsets that an earlier repair appended again.
+
+        Without `searches_far` a record that nothing explains is looked for in the unit alone.
+        """
         findings = self._changes()
         repaired: list[int] = []
         unknown: list[Extra] = []
@@ -110,7 +113,7 @@ class FindingCollector:
             else:
                 note = f"says that it is source {offset}, but differs from it"
                 findings.append(_foreign(extra.target_offset, note))
-        originals = await self._originals(source, unknown)
+        originals = await self._originals(source, unknown, searches_far=searches_far)
         for extra in unknown:
             original = originals.get(extra.content)
             findings.append(
@@ -121,15 +124,18 @@ class FindingCollector:
         findings += [_missing(offset, at) for offset, (at, _) in self._missing.items()]
         return gathered(findings, self._sure), ranges_of(repaired)
 
-    async def _originals(self, source: Cluster, extras: list[Extra]) -> dict[Record, int]:
+    async def _originals(
+        self, source: Cluster, extras: list[Extra], *, searches_far: bool
+    ) -> dict[Record, int]:
         """Source offsets of records with the content of these; what is nowhere is left out."""
         search = _Search(source, self._unit, is_timeless=self.is_timeless)
         search.wanted = {one.content for one in extras if not isinstance(one.content, Damaged)}
         span = self._unit.source_range
-        for near in sorted({one.source_offset // _NEAR_RECORDS for one in extras})[:_NEAR_MAX]:
+        nears = sorted({one.source_offset // _NEAR_RECORDS for one in extras})[:_NEAR_MAX]
+        for near in nears if searches_far else ():
             await search.over(max(0, (near - 1) * _NEAR_RECORDS), 3 * _NEAR_RECORDS)
         await search.over(span.start, span.count)
-        for content in list(search.wanted)[:_TIMES_MAX]:
+        for content in list(search.wanted)[:_TIMES_MAX] if searches_far else ():
             if content in search.wanted and not isinstance(content, Damaged) and content[0] > 0:
                 offsets = await source.list_offsets([self._unit.lane.source], content[0])
                 at = offsets[self._unit.lane.source]

@@ -55,6 +55,8 @@ class UnitResult:
     end_position: int
     records: int
     """Compared with the other side."""
+    equal_records: int
+    """Of `records`, found the same."""
     bytes: int
     """Read from both sides."""
     unopened_records: int = 0

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from heliograph.broker.cluster import EARLIEST, Cluster
@@ -27,7 +28,7 @@ from heliograph.wire.fetch import FetchedPartition
 from heliograph.wire.legacy import legacy_extent, reencode_legacy
 from heliograph.wire.opened import Content, open_records
 
-_FETCH_BYTES: Final = 4 * 1024 * 1024
+FETCH_BYTES: Final = 4 * 1024 * 1024
 _FETCH_BYTES_MIN: Final = 128 * 1024
 _FETCH_BYTES_MAX: Final = 256 * 1024 * 1024
 _LEGACY_BYTES_MAX: Final = 512 * 1024
@@ -53,7 +54,7 @@ class BatchView:
     Belongs to its side, which takes records off its front.
     """
 
-    __slots__ = ("_at", "_contents", "count", "header", "offset", "view")
+    __slots__ = ("_at", "_contents", "count", "header", "is_append_time", "offset", "view")
 
     def __init__(
         self,
@@ -62,8 +63,12 @@ class BatchView:
         header: BatchHeader | None,
         view: memoryview | None,
         contents: Sequence[Record] | None,
+        *,
+        is_append_time: bool = False,
     ) -> None:
         self.offset, self.count = offset, count
+        self.is_append_time = is_append_time or (header is not None and header.is_log_append_time)
+        """Whether its timestamps are the broker's, and not the producers'."""
         self.header = header
         """Of the batch it came from; None for messages older than batches."""
         self.view = view
@@ -96,31 +101,16 @@ class BatchView:
         return contents
 
 
-class LogReader:
-    """Reads one partition from an offset on. Used by one task; `close` when done with it."""
+class RecordReader(ABC):
+    """Records of one partition in order. Used by one task; `close` when done with it."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        partition: TopicPartition,
-        start: int,
-        *,
-        read_committed: bool,
-        likely_end: int | None = None,
-    ) -> None:
+    def __init__(self) -> None:
         self.log_start = 0
         """What lies before is gone; known once something was read."""
         self.bytes = 0
         self.is_timeless = False
         """Whether timestamps are left out, because the other side has only its own."""
-        self._cluster, self._partition = cluster, partition
-        self._read_committed = read_committed
-        self._likely_end = likely_end
-        self._next = self._first = max(0, start)
         self._pieces: deque[BatchView] = deque()
-        self._ahead: asyncio.Task[FetchedPartition | None] | None = None
-        self._fetch_bytes = _FETCH_BYTES
-        self._suspect = -1
         self._is_over = False
 
     async def head(self) -> BatchView | None:
@@ -163,7 +153,73 @@ class LogReader:
             contents.extend(self.contents(piece, wanted))
         return offsets, contents
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether all that was brought so far has been passed."""
+        return not self._pieces
+
     async def close(self) -> None:
+        self._is_over = True
+
+    @abstractmethod
+    async def _fill(self) -> None:
+        """Bring at least one more batch, or find that there is none."""
+
+
+class HeldRecords(RecordReader):
+    """Records that somebody has read already, from an offset on; there is nothing behind them."""
+
+    def __init__(
+        self, records: Iterable[tuple[int, Content]], start: int, *, is_append_time: bool = False
+    ) -> None:
+        super().__init__()
+        self._is_over = True
+        held: list[Content] = []
+        first = start
+        for offset, content in records:
+            if offset < start:
+                continue
+            if held and offset != first + len(held):
+                self._hold(first, held, is_append_time)
+                held = []
+            first = first if held else offset
+            held.append(content)
+        if held:
+            self._hold(first, held, is_append_time)
+
+    def _hold(self, offset: int, held: list[Content], is_append_time: bool) -> None:
+        self._pieces.append(
+            BatchView(offset, len(held), None, None, held, is_append_time=is_append_time)
+        )
+
+    async def _fill(self) -> None:
+        return
+
+
+class LogReader(RecordReader):
+    """Reads one partition from an offset on."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        partition: TopicPartition,
+        start: int,
+        *,
+        read_committed: bool,
+        likely_end: int | None = None,
+        fetch_bytes_max: int = FETCH_BYTES,
+    ) -> None:
+        super().__init__()
+        self._cluster, self._partition = cluster, partition
+        self._read_committed = read_committed
+        self._likely_end = likely_end
+        self._next = self._first = max(0, start)
+        self._ahead: asyncio.Task[FetchedPartition | None] | None = None
+        self._fetch_bytes = self._fit_max = fetch_bytes_max
+        self._suspect = -1
+
+    async def close(self) -> None:
+        await super().close()
         if self._ahead is not None:
             self._ahead.cancel()
             with contextlib.suppress(asyncio.CancelledError, MirrorError):
@@ -171,7 +227,6 @@ class LogReader:
             self._ahead = None
 
     async def _fill(self) -> None:
-        """Bring at least one more batch, or find that there is none."""
         ahead, self._ahead = self._ahead, None
         fetched = await (ahead if ahead is not None else self._fetch(self._next))
         if fetched is None:
@@ -203,7 +258,7 @@ class LogReader:
         if self._likely_end is None or offsets <= 0:
             return
         left_bytes = (self._likely_end - self._next) * size_bytes * 21 // (offsets * 20)
-        self._fetch_bytes = min(_FETCH_BYTES, max(_FETCH_BYTES_MIN, left_bytes))
+        self._fetch_bytes = min(self._fit_max, max(_FETCH_BYTES_MIN, left_bytes))
 
     async def _fetch(self, offset: int) -> FetchedPartition | None:
         """What is there from `offset` on, or from where the log starts; None past its end."""

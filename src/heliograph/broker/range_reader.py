@@ -1,24 +1,27 @@
-"""Stretches of partitions, read as any application's consumer reads them. Runs on the driver.
+"""Consumers that join no group and commit nothing: settings, polling, errors. Runs on the driver.
 
-Bounded in records, bytes and time, with small fetches: whoever reads here looks over the shoulder
-of a flow that is busy.
+One base for all who read ranges of partitions through librdkafka, as an application's consumer
+would: `records.read_records`, the fingerprints of an adoption, and `read_as_group`, with which a
+drill reads what a group that was moved gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from heliograph.broker.admin_errors import ErrorLog
-from heliograph.broker.records import NO_GROUP_NEEDED, Headers, reader_settings
 from heliograph.clock import monotonic_s
+from heliograph.config.clients import confluent_settings
 from heliograph.config.schema import ClusterConfig
-from heliograph.errors import BrokerUnreachable
+from heliograph.errors import BrokerError, BrokerUnreachable
 from heliograph.model import OffsetRange, TopicName, TopicPartition
+
+Headers = tuple[tuple[str, bytes | None], ...]
 
 TIMEOUT_S_DEFAULT: Final = 20.0
 _FETCH_BYTES_MAX: Final = 64 * 1024
@@ -30,21 +33,144 @@ _QUEUE_FULL_WAIT_MS: Final = 10
 _CONSUMED_AT_ONCE: Final = 500
 _POLL_S: Final = 0.05
 _ASKING_S: Final = 2.0
+_LOG_LEVEL_CRITICAL: Final = 2
+_READER_GROUP: Final = "heliograph-reader"
+# librdkafka looks for the coordinator of any group it is named, though it is never joined.
+_NO_GROUP_NEEDED: Final = (KafkaError.GROUP_AUTHORIZATION_FAILED,)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A message of librdkafka, or the end of a partition."""
+
+    at: TopicPartition
+    message: Any
+    is_end: bool
+    """Whether it is no record: transaction markers and compaction leave none at a log's end."""
+
+    @property
+    def offset(self) -> int:
+        """Of the record, or where the log ends."""
+        return int(self.message.offset())
+
+
+class PartitionReader:
+    """One consumer of one cluster. Used by one thread; `close` when done with it."""
+
+    def __init__(
+        self,
+        cluster: ClusterConfig,
+        *,
+        read_committed: bool,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.alias: Final = cluster.alias
+        self._errors = ErrorLog(alias=cluster.alias)
+        whole: dict[str, object] = {
+            **confluent_settings(cluster, "consumer"),
+            "group.id": _READER_GROUP,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "allow.auto.create.topics": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+            "enable.partition.eof": True,
+            # An empty fetch tells the end of a partition, so it should not wait for records.
+            "fetch.wait.max.ms": 50,
+            "fetch.min.bytes": 1,
+            "log_level": _LOG_LEVEL_CRITICAL,
+            "error_cb": self._errors.note,
+            **(settings or {}),
+        }
+        whole.pop("group.instance.id", None)
+        if "fetch.message.max.bytes" in (settings or {}):
+            # Another name of the same setting.
+            whole.pop("max.partition.fetch.bytes", None)
+        try:
+            self._consumer: Any = Consumer(whole)
+        except KafkaException as exc:
+            raise self._errors.translated(exc, "client settings") from exc
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        partitions = [ClientPartition(at.topic, at.partition, n) for at, n in starts.items()]
+        self._consumer.assign(partitions)
+
+    def arrived(self, at_once: int, wait_s: float) -> Iterator[Arrived]:
+        """What came in this time, possibly nothing. Raises `BrokerError` where waiting is vain."""
+        try:
+            messages = self._consumer.consume(at_once, timeout=wait_s)
+        except KafkaException as exc:
+            raise self._errors.translated(exc, "READ on the topic") from exc
+        for message in messages:
+            error: KafkaError | None = message.error()
+            is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+            if error is not None and not is_end:
+                self._judge(message.topic(), error)
+                continue
+            at = TopicPartition(topic=TopicName(message.topic()), partition=message.partition())
+            yield Arrived(at, message, is_end)
+
+    def refusal(self, topic: str | None, exc: KafkaException) -> BrokerError:
+        """What librdkafka said, as an error of ours."""
+        return self._errors.translated(exc, f"READ on topic {topic}")
+
+    def _judge(self, topic: str | None, error: KafkaError) -> None:
+        if error.code() in _NO_GROUP_NEEDED:
+            return
+        broken = self.refusal(topic, KafkaException(error))
+        if not broken.retriable:
+            raise broken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StretchRecord:
+class ReadRecord:
+    partition: int
     offset: int
     timestamp_ms: int
     """-1 where the record has none."""
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+    is_append_time: bool = False
+    """Whether the broker set the timestamp, and not the producer."""
 
     @property
     def size_bytes(self) -> int:
         headers = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers
+
+
+def read_record(message: Any) -> ReadRecord:
+    """A message of librdkafka that is a record."""
+    kind, timestamp_ms = message.timestamp()
+    return ReadRecord(
+        partition=message.partition(),
+        offset=message.offset(),
+        timestamp_ms=timestamp_ms,
+        key=message.key(),
+        value=message.value(),
+        headers=headers_of(message),
+        is_append_time=kind == TIMESTAMP_LOG_APPEND_TIME,
+    )
+
+
+def headers_of(message: Any) -> Headers:
+    """Raises `BrokerError` for a key that librdkafka's Python client cannot give."""
+    try:
+        found = message.headers()
+    except UnicodeDecodeError as exc:
+        where = f"{message.topic()}-{message.partition()}: offset {message.offset()}"
+        raise BrokerError(f"{where}: a header's key is not UTF-8, it cannot be compared") from exc
+    return tuple((name, value) for name, value in found or ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +179,7 @@ class Stretch:
 
     start: int
     next_offset: int
-    records: tuple[StretchRecord, ...] = ()
+    records: tuple[ReadRecord, ...] = ()
 
 
 def read_as_group(
@@ -65,13 +191,12 @@ def read_as_group(
     read_committed: bool,
     timeout_s: float = TIMEOUT_S_DEFAULT,
 ) -> dict[TopicPartition, Stretch]:
-    """From where the group stands, as `StretchReader`; partitions it has no place in are left out.
+    """From where the group stands; partitions where it has committed nothing are left out.
 
-    It does not join the group, so nobody rebalances, and commits nothing. Raises `BrokerError`.
+    Each stretch ends where it was asked to, at the end of the log, or after `bytes_max`. It does
+    not join the group, so nobody rebalances, and commits nothing. Raises `BrokerError`.
     """
-    with StretchReader(
-        cluster, group, read_committed=read_committed, timeout_s=timeout_s
-    ) as reader:
+    with GroupReader(cluster, group, read_committed=read_committed, timeout_s=timeout_s) as reader:
         starts = reader.committed(ends)
         return reader.read(
             {
@@ -83,55 +208,55 @@ def read_as_group(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Under:
+class _Unfinished:
     """One stretch while it is read."""
 
     start: int
     end: int
     next_offset: int
     bytes_left: int
-    records: list[StretchRecord] = field(default_factory=list)
+    records: list[ReadRecord] = field(default_factory=list)
 
 
-class StretchReader:
-    """One consumer for many stretches, one call after the other. Used by one thread.
+class GroupReader(PartitionReader):
+    """A group's committed offsets, and ranges of partitions, as a member of it would read them.
 
-    Without a group it never asks for one's offsets; with one it neither joins nor commits.
+    With small fetches: the mirror's fetches and appends are answered in between.
     """
 
     def __init__(
         self,
         cluster: ClusterConfig,
-        group: str | None = None,
+        group: str,
         *,
         read_committed: bool,
         timeout_s: float = TIMEOUT_S_DEFAULT,
     ) -> None:
-        self._alias, self._group, self._timeout_s = cluster.alias, group, timeout_s
-        self._errors = ErrorLog(alias=cluster.alias)
-        settings = _settings(cluster, group, self._errors, read_committed=read_committed)
-        try:
-            self._consumer: Any = Consumer(settings)
-        except KafkaException as exc:
-            raise self._errors.translated(exc, "client settings") from exc
-
-    def __enter__(self) -> StretchReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+        super().__init__(
+            cluster,
+            read_committed=read_committed,
+            settings={
+                "group.id": group,
+                "fetch.message.max.bytes": _FETCH_BYTES_MAX,
+                "queued.max.messages.kbytes": _QUEUED_KB_MAX,
+                "queued.min.messages": _QUEUED_RECORDS,
+                "fetch.queue.backoff.ms": _QUEUE_FULL_WAIT_MS,
+            },
+        )
+        self._group, self._timeout_s = group, timeout_s
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the group stands, as a consumer that starts finds it. Raises `BrokerError`."""
         asked = [ClientPartition(at.topic, at.partition) for at in partitions]
-        if not asked:
-            return {}
-        answered = self._answered(asked)
-        for place in answered:
-            if place.error is not None:
-                refused = KafkaException(place.error)
-                raise self._errors.translated(refused, f"READ on topic {place.topic}")
-        return {_partition(place): place.offset for place in answered if place.offset >= 0}
+        answered = self._answered(asked) if asked else []
+        for each in answered:
+            if each.error is not None:
+                raise self.refusal(each.topic, KafkaException(each.error))
+        return {
+            TopicPartition(topic=TopicName(each.topic), partition=each.partition): each.offset
+            for each in answered
+            if each.offset >= 0
+        }
 
     def _answered(self, asked: list[ClientPartition]) -> list[Any]:
         """Asked in steps: a client that may not find its group says so only to whoever polls."""
@@ -153,117 +278,53 @@ class StretchReader:
     def read(
         self, wanted: Mapping[TopicPartition, OffsetRange], *, bytes_max: int
     ) -> dict[TopicPartition, Stretch]:
-        """Each ends where it was asked to, at the end of the log, or after `bytes_max`.
-
-        Raises `BrokerError`.
-        """
+        """Raises `BrokerError`."""
         deadline_s = monotonic_s() + self._timeout_s
         stretches = {
-            at: _Under(
-                start=asked.start,
-                end=asked.end,
-                next_offset=asked.start,
-                bytes_left=bytes_max,
+            at: _Unfinished(
+                start=asked.start, end=asked.end, next_offset=asked.start, bytes_left=bytes_max
             )
             for at, asked in wanted.items()
         }
-        unfinished = {at for at, under in stretches.items() if under.start < under.end}
-        assigned = [
-            ClientPartition(at.topic, at.partition, stretches[at].start) for at in unfinished
-        ]
-        if assigned:
-            self._consumer.assign(assigned)
+        unfinished = {at for at, asked in wanted.items() if asked.count}
+        if unfinished:
+            self.assign({at: stretches[at].start for at in unfinished})
         while unfinished:
-            messages = self._consumer.consume(_CONSUMED_AT_ONCE, timeout=_POLL_S)
-            done = {at for message in messages if (at := self._take(message, stretches))}
-            finished = done & unfinished
-            if finished:
-                # Paused instead, they would have to be resumed; after that a client may sleep for
-                # a second before it fetches.
+            done = {
+                arrived.at
+                for arrived in self.arrived(_CONSUMED_AT_ONCE, _POLL_S)
+                if _take(stretches[arrived.at], arrived)
+            }
+            if finished := done & unfinished:
+                # What lies behind would only be fetched to be thrown away. They are not paused: a
+                # client that resumes may sleep for a second before it fetches.
                 self._consumer.incremental_unassign(
                     [ClientPartition(at.topic, at.partition) for at in finished]
                 )
             unfinished -= done
             if unfinished and monotonic_s() >= deadline_s:
                 raise BrokerUnreachable(
-                    f"cluster {self._alias}: {len(unfinished)} partitions were not read "
+                    f"cluster {self.alias}: {len(unfinished)} partitions were not read "
                     f"in {self._timeout_s:g} s"
                 )
         return {
-            at: Stretch(
-                start=under.start,
-                next_offset=max(under.start, under.next_offset),
-                records=tuple(under.records),
-            )
-            for at, under in stretches.items()
+            at: Stretch(start=each.start, next_offset=each.next_offset, records=tuple(each.records))
+            for at, each in stretches.items()
         }
 
-    def _take(
-        self, message: Any, stretches: Mapping[TopicPartition, _Under]
-    ) -> TopicPartition | None:
-        """Add what arrived; the partition it is of where its stretch ends with it."""
-        error: KafkaError | None = message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            self._judge(message.topic(), error)
-            return None
-        at, offset = _partition(message), message.offset()
-        under = stretches.get(at)
-        if under is None or offset < under.next_offset:
-            # Left over from what was read before.
-            return None
-        if error is not None:
-            # Markers and compaction leave no record at the end to stop at.
-            under.next_offset = max(under.next_offset, min(offset, under.end))
-            return at
-        if under.bytes_left < 0 or under.next_offset >= under.end:
-            return at
-        if offset >= under.end:
-            under.next_offset = under.end
-            return at
-        record = _record(message)
-        under.records.append(record)
-        under.next_offset = offset + 1
-        under.bytes_left -= record.size_bytes
-        return at if under.bytes_left < 0 or under.next_offset >= under.end else None
 
-    def _judge(self, topic: str | None, error: KafkaError) -> None:
-        """Raises where waiting does not help."""
-        if error.code() in NO_GROUP_NEEDED:
-            return
-        broken = self._errors.translated(KafkaException(error), f"READ on topic {topic}")
-        if not broken.retriable:
-            raise broken
-
-
-def _settings(
-    cluster: ClusterConfig, group: str | None, errors: ErrorLog, *, read_committed: bool
-) -> dict[str, object]:
-    settings = {
-        **reader_settings(cluster, errors, read_committed=read_committed),
-        **({} if group is None else {"group.id": group}),
-        # Small steps: brokers answer the mirror's fetches and appends in between.
-        "fetch.message.max.bytes": _FETCH_BYTES_MAX,
-        "queued.max.messages.kbytes": _QUEUED_KB_MAX,
-        "queued.min.messages": _QUEUED_RECORDS,
-        "fetch.queue.backoff.ms": _QUEUE_FULL_WAIT_MS,
-    }
-    settings.pop("max.partition.fetch.bytes", None)
-    return settings
-
-
-def _partition(place: Any) -> TopicPartition:
-    """Of a message, whose fields are methods, or of a client's partition, whose fields are not."""
-    if isinstance(place, ClientPartition):
-        return TopicPartition(topic=TopicName(place.topic), partition=place.partition)
-    return TopicPartition(topic=TopicName(place.topic()), partition=place.partition())
-
-
-def _record(message: Any) -> StretchRecord:
-    headers = message.headers() or []
-    return StretchRecord(
-        offset=message.offset(),
-        timestamp_ms=message.timestamp()[1],
-        key=message.key(),
-        value=message.value(),
-        headers=tuple((name, value) for name, value in headers),
-    )
+def _take(stretch: _Unfinished, arrived: Arrived) -> bool:
+    """Add what arrived; whether the stretch ends with it."""
+    if arrived.is_end:
+        stretch.next_offset = max(stretch.next_offset, min(arrived.offset, stretch.end))
+        return True
+    if stretch.bytes_left < 0 or stretch.next_offset >= stretch.end:
+        return True
+    if arrived.offset >= stretch.end:
+        stretch.next_offset = stretch.end
+        return True
+    record = read_record(arrived.message)
+    stretch.records.append(record)
+    stretch.next_offset = record.offset + 1
+    stretch.bytes_left -= record.size_bytes
+    return stretch.bytes_left < 0 or stretch.next_offset >= stretch.end

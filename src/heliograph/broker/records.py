@@ -12,21 +12,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import (
-    TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Producer,
-)
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from heliograph.broker.admin_errors import ErrorLog
+from heliograph.broker.range_reader import Headers, PartitionReader, ReadRecord, read_record
 from heliograph.clock import monotonic_s
 from heliograph.config.clients import confluent_settings
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError
-from heliograph.model import TopicName
+from heliograph.model import TopicName, TopicPartition
+
+__all__ = ["ReadRecord", "Record", "RecordWriter", "read_records"]
 
 TIMEOUT_S_DEFAULT: Final = 30.0
 _SETTLE_GRACE_S: Final = 5.0
@@ -37,12 +34,6 @@ _FIRST_TRY_S: Final = 1.0
 _PAUSE_S: Final = 0.1
 _LOG_LEVEL_CRITICAL: Final = 2
 _GONE: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
-# librdkafka looks for the coordinator of any group it is named, though it is never joined.
-NO_GROUP_NEEDED: Final = (KafkaError.GROUP_AUTHORIZATION_FAILED,)
-_READER_GROUP: Final = "heliograph-reader"
-
-
-Headers = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +50,6 @@ class Record:
         # librdkafka takes 0 for "now".
         if self.timestamp_ms is not None and self.timestamp_ms <= 0:
             raise InvariantError(f"a record of time {self.timestamp_ms} cannot be written")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRecord:
-    partition: int
-    offset: int
-    timestamp_ms: int
-    """-1 where the record has none."""
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
-    is_append_time: bool = False
-    """Whether the broker set the timestamp, and not the producer."""
 
 
 class RecordWriter:
@@ -252,21 +230,13 @@ def _clipped(bounds: Bounds, between: Bounds) -> Bounds:
     return {partition: (start, end) for partition, (start, end) in clipped.items() if start < end}
 
 
-class _Reading:
+class _Reading(PartitionReader):
     def __init__(
         self, cluster: ClusterConfig, topic: TopicName, *, read_committed: bool, timeout_s: float
     ) -> None:
-        self._alias, self._topic, self._timeout_s = cluster.alias, topic, timeout_s
+        super().__init__(cluster, read_committed=read_committed)
+        self._topic, self._timeout_s = topic, timeout_s
         self._deadline_s = monotonic_s() + timeout_s
-        self._errors = ErrorLog(alias=cluster.alias)
-        settings = reader_settings(cluster, self._errors, read_committed=read_committed)
-        try:
-            self._consumer: Any = Consumer(settings)
-        except KafkaException as exc:
-            raise self._errors.translated(exc, "client settings") from exc
-
-    def close(self) -> None:
-        self._consumer.close()
 
     def bounds(self, wanted: Sequence[int] | None, last_offsets: int | None) -> Bounds:
         found: dict[int, tuple[int, int]] = {}
@@ -283,37 +253,26 @@ class _Reading:
     def records(self, bounds: Bounds) -> Iterator[ReadRecord]:
         unfinished = {partition: end for partition, (_, end) in bounds.items()}
         try:
-            self._consumer.assign(
-                [ClientPartition(self._topic, n, start) for n, (start, _) in bounds.items()]
+            self.assign(
+                {
+                    TopicPartition(topic=self._topic, partition=partition): start
+                    for partition, (start, _) in bounds.items()
+                }
             )
             while unfinished:
-                message = self._consumer.poll(_POLL_S)
-                if message is None or message.error() is not None:
-                    self._judge(message, unfinished)
-                    continue
-                partition, offset = message.partition(), message.offset()
-                end = unfinished.get(partition, 0)
-                if offset >= end - 1:
-                    unfinished.pop(partition, None)
-                if offset < end:
-                    yield _read(message)
+                is_silent = True
+                for arrived in self.arrived(1, _POLL_S):
+                    partition, offset = arrived.at.partition, arrived.offset
+                    end = unfinished.get(partition, 0)
+                    if arrived.is_end or offset >= end - 1:
+                        unfinished.pop(partition, None)
+                    if not arrived.is_end and offset < end:
+                        is_silent = False
+                        yield read_record(arrived.message)
+                if is_silent and monotonic_s() >= self._deadline_s:
+                    raise self._too_late()
         finally:
             self.close()
-
-    def _judge(self, message: Any, unfinished: dict[int, int]) -> None:
-        """What an answer without a record means; returns where reading goes on."""
-        if monotonic_s() >= self._deadline_s:
-            raise self._too_late()
-        if message is None:
-            return
-        error: KafkaError = message.error()
-        if error.code() == KafkaError._PARTITION_EOF:
-            # Transaction markers and compaction leave no record at the end to stop at.
-            unfinished.pop(message.partition(), None)
-        elif error.code() not in NO_GROUP_NEEDED:
-            broken = self._error(KafkaException(error))
-            if not broken.retriable:
-                raise broken
 
     def _partitions(self) -> Sequence[int]:
         """Asked in growing steps, so that refused credentials are told before the deadline."""
@@ -349,7 +308,7 @@ class _Reading:
     def _pause_or_raise(self, exc: KafkaException) -> None:
         # What `error_cb` is to be told waits until somebody polls.
         self._consumer.poll(_PAUSE_S)
-        error = self._error(exc)
+        error = self.refusal(self._topic, exc)
         if not error.retriable:
             raise error from exc
         if monotonic_s() >= self._deadline_s:
@@ -358,49 +317,14 @@ class _Reading:
     def _left_s(self, step_s: float) -> float:
         return max(0.1, min(step_s, self._deadline_s - monotonic_s()))
 
-    def _error(self, exc: KafkaException) -> BrokerError:
-        return _naming(self._topic, self._errors.translated(exc, f"READ on topic {self._topic}"))
+    def refusal(self, topic: str | None, exc: KafkaException) -> BrokerError:
+        return _naming(self._topic, super().refusal(self._topic, exc))
 
     def _too_late(self, why: str = "") -> BrokerUnreachable:
         return BrokerUnreachable(
-            f"cluster {self._alias}: topic {self._topic}: "
+            f"cluster {self.alias}: topic {self._topic}: "
             f"not read to its end in {self._timeout_s:g} s{why}"
         )
-
-
-def reader_settings(
-    cluster: ClusterConfig, errors: ErrorLog, *, read_committed: bool
-) -> dict[str, object]:
-    """Of a consumer that joins no group, commits nothing and tells where a partition ends."""
-    settings: dict[str, object] = {
-        **confluent_settings(cluster, "consumer"),
-        "group.id": _READER_GROUP,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "allow.auto.create.topics": False,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed" if read_committed else "read_uncommitted",
-        "enable.partition.eof": True,
-        # An empty fetch tells the end of a partition, so it should not wait for records.
-        "fetch.wait.max.ms": 50,
-        "fetch.min.bytes": 1,
-        "log_level": _LOG_LEVEL_CRITICAL,
-        "error_cb": errors.note,
-    }
-    settings.pop("group.instance.id", None)
-    return settings
-
-
-def _read(message: Any) -> ReadRecord:
-    return ReadRecord(
-        partition=message.partition(),
-        offset=message.offset(),
-        timestamp_ms=message.timestamp()[1],
-        key=message.key(),
-        value=message.value(),
-        headers=tuple(message.headers() or ()),
-        is_append_time=message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME,
-    )
 
 
 def _naming(topic: TopicName, error: BrokerError) -> BrokerError:

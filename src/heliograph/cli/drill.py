@@ -19,12 +19,14 @@ from heliograph.cli.tables import UNKNOWN, new_table, number_or_unknown
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.drill.page import page, seconds_text, visible
+from heliograph.drill.page import page
 from heliograph.drill.report import (
     SAMPLE_RECORDS_DEFAULT,
     DrillOptions,
     DrillReport,
     as_document,
+    seconds_text,
+    visible,
 )
 from heliograph.drill.run import drill as rehearse
 from heliograph.drill.run import wanted_groups

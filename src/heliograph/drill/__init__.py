@@ -1,6 +1,7 @@
 """The drill: a failover rehearsed on live clusters; no group or record of anybody's is touched.
 
-`run` does it, `reading` and `sample` read and compare as a moved group would, `report` and `page`
-tell the result, `schedule` repeats it beside a mirror, `background` keeps it out of everybody's
-way. Begin at `run`. May import `audit` and below.
+`run` does it, `shadow_groups` stand in for the real ones, `reading` reads what a moved group would
+get and has the audit compare it (`sample` says which records), `report` and `page` (with its
+template `page.html`) tell the result, `schedule` repeats it beside a mirror, `background` at the
+lowest priority. Begin at `run`. May import `audit` and below.
 """

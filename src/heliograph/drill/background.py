@@ -1,9 +1,8 @@
-"""A drill in a process of its own that lets everybody else go first. Runs on the driver.
+"""Run a drill in a process of the lowest priority, beside a mirror. Runs on the driver.
 
-Linux gives each session its share of the cores before it looks at how nice a thread is (autogroup),
-so a nice thread of a driver still takes from brokers and slots what they need. A process that leads
-a session can have the whole session stand back. And whoever wakes up must wait for the turn of a
-nice process to end, but never for one that is scheduled as idle.
+The process has a session of its own, nice 19 for itself and the session, and SCHED_IDLE: Linux
+shares the cores among sessions first (autogroup), so a nice thread of the driver's session would
+still take time from brokers and slots, and a nice process that runs would let them wait its turn.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _AUTOGROUP: Final = Path("/proc/self/autogroup")
 _END_S_MAX: Final = 10.0
 
 
-def drill_aside(config: MirrorConfig, flow: FlowId, options: DrillOptions) -> DrillReport:
-    """As `drill`; blocks. Raises `MirrorError`.
+def drill_in_background(config: MirrorConfig, flow: FlowId, options: DrillOptions) -> DrillReport:
+    """As `run.drill`; blocks. Raises `MirrorError`.
 
-    Settings and secrets go through a pipe, never on a command line. A driver that is killed leaves
-    the drill to end, and to clear up, by itself.
+    Settings and secrets go through a pipe, never on a command line. A drill outlives a driver that
+    is killed: it ends, and removes its shadow groups, by itself.
     """
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe(duplex=False)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from heliograph.drill.sample import Difference, Finding
+from heliograph.audit.findings import FindingKind
+from heliograph.drill.sample import SampleFinding
 from heliograph.model import FlowId, TopicPartition
 
 SAMPLE_RECORDS_DEFAULT: Final = 1_000
@@ -84,7 +85,7 @@ class GroupDrill:
     sampled_partitions: int = 0
     equal_records: int = 0
     others_records: int = 0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SampleFinding, ...] = ()
 
     @property
     def skipped_records(self) -> int:
@@ -92,21 +93,25 @@ class GroupDrill:
 
     @property
     def lost_records(self) -> int:
-        return self._found(Difference.LOST)
+        return self._found(FindingKind.MISSING)
 
     @property
     def changed_records(self) -> int:
-        return self._found(Difference.CHANGED)
+        return self._found(FindingKind.CHANGED)
 
     @property
     def disordered_records(self) -> int:
-        return self._found(Difference.OUT_OF_ORDER)
+        return self._found(FindingKind.SWAPPED)
+
+    @property
+    def compared_records(self) -> int:
+        return self.equal_records + sum(one.records for one in self.findings)
 
     @property
     def is_well(self) -> bool:
         return not (self.unplaced or self.findings or self.skipped)
 
-    def _found(self, kind: Difference) -> int:
+    def _found(self, kind: FindingKind) -> int:
         return sum(one.records for one in self.findings if one.kind is kind)
 
 
@@ -157,10 +162,17 @@ class DrillReport:
 
     @property
     def compared_records(self) -> int:
-        return sum(
-            group.equal_records + sum(one.records for one in group.findings)
-            for group in self.groups
-        )
+        return sum(group.compared_records for group in self.groups)
+
+    @property
+    def is_rpo_exceeded(self) -> bool:
+        """Also where a limit was set and the RPO is not known."""
+        most_s = self.options.rpo_s_max
+        return most_s is not None and (self.rpo_s is None or self.rpo_s > most_s)
+
+    @property
+    def is_rto_exceeded(self) -> bool:
+        return self.options.rto_s_max is not None and self.rto_s > self.options.rto_s_max
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -245,7 +257,7 @@ def _group_document(group: GroupDrill) -> dict[str, Any]:
     }
 
 
-def _finding_document(finding: Finding) -> dict[str, Any]:
+def _finding_document(finding: SampleFinding) -> dict[str, Any]:
     target = finding.target_offsets
     return {
         "kind": finding.kind.value,
@@ -270,14 +282,13 @@ def _reasons(report: DrillReport) -> Iterator[str]:
         yield from told[:_NAMED_MAX]
         if len(told) > _NAMED_MAX:
             yield f"group {group.group}: and {len(told) - _NAMED_MAX} more"
-    rpo_s, rpo_s_max = report.rpo_s, report.options.rpo_s_max
-    if rpo_s_max is not None and rpo_s is None:
-        yield f"RPO in seconds is not known, and {rpo_s_max:g} s are allowed"
-    elif rpo_s_max is not None and rpo_s is not None and rpo_s > rpo_s_max:
-        yield f"RPO is {rpo_s:.1f} s, more than the {rpo_s_max:g} s that are allowed"
-    rto_s_max = report.options.rto_s_max
-    if rto_s_max is not None and report.rto_s > rto_s_max:
-        yield f"RTO is {report.rto_s:.1f} s, more than the {rto_s_max:g} s that are allowed"
+    rpo_s, options = report.rpo_s, report.options
+    if report.is_rpo_exceeded and rpo_s is None:
+        yield f"RPO in seconds is not known, and {options.rpo_s_max:g} s are allowed"
+    elif report.is_rpo_exceeded:
+        yield f"RPO is {rpo_s:.1f} s, more than the {options.rpo_s_max:g} s that are allowed"
+    if report.is_rto_exceeded:
+        yield f"RTO is {report.rto_s:.1f} s, more than the {options.rto_s_max:g} s that are allowed"
 
 
 def _troubles(group: GroupDrill) -> Iterator[str]:
@@ -289,6 +300,19 @@ def _troubles(group: GroupDrill) -> Iterator[str]:
     for unplaced in group.unplaced:
         yield f"{unplaced.source} has no place on the target: {unplaced.why}"
     yield from map(str, group.findings)
+
+
+def visible(name: str) -> str:
+    """Characters that cannot be seen as escapes: some would turn the text around them."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name
+    )
+
+
+def seconds_text(seconds: float | None) -> str:
+    if seconds is None:
+        return "?"
+    return f"{seconds:,.2f} s" if seconds < 10 else f"{seconds:,.1f} s"
 
 
 def _topics(lanes: Iterable[LaneExposure]) -> Iterator[TopicExposure]:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from heliograph.broker.groups import GroupAdmin
+from heliograph.broker.groups import GroupAdmin, told_apart
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.drill.reading import Sampled, Sampler, lane_of
+from heliograph.drill.reading import Sampled, Sampler
 from heliograph.drill.report import (
     DrillOptions,
     DrillReport,
@@ -28,12 +28,12 @@ from heliograph.drill.report import (
     SkippedRecords,
     UnplacedPartition,
 )
-from heliograph.drill.sample import Compared, Lane
+from heliograph.drill.sample import Compared, source_position, target_position
 from heliograph.drill.shadow_groups import (
     Shadows,
     commit_shadows,
     look_for_shadows,
-    new_mark,
+    new_tag,
     remove_shadows,
     require_free,
     shadow_of,
@@ -48,6 +48,7 @@ from heliograph.groups.placement import (
 )
 from heliograph.groups.snapshot import FlowSnapshot, read_snapshot
 from heliograph.inspect.status import ANSWER_S_MAX, FlowStatus, StatusReader
+from heliograph.ledger.locations import LaneLocation
 from heliograph.model import FlowId, TopicPartition
 from heliograph.topics.filters import group_filter, topic_filter
 from heliograph.words import counted
@@ -71,7 +72,7 @@ async def sweep(config: MirrorConfig, flow: FlowId) -> tuple[str, ...]:
     groups = GroupAdmin(config.target_of(flow), timeout_s=ANSWER_S_MAX)
 
     def clear() -> tuple[str, ...]:
-        found = look_for_shadows(groups).forsaken
+        found = look_for_shadows(groups).stale
         remove_shadows(groups, found)
         return found
 
@@ -196,10 +197,9 @@ class _Drill:
                 f"it follows {known}{more}"
             )
         found: dict[str, dict[TopicPartition, int]] = {}
-        for group, offsets in self._source.offsets_each(wanted).items():
-            if isinstance(offsets, BrokerError):
-                self._notes.append(f"{offsets}: group {group} is not drilled")
-                continue
+        committed, hidden = told_apart(self._source.offsets_each(wanted))
+        self._notes.extend(f"{why}: group {group} is not drilled" for group, why in hidden.items())
+        for group, offsets in committed.items():
             own = {
                 at: place.offset
                 for at, place in offsets.items()
@@ -217,11 +217,11 @@ class _Drill:
     def _make_room(self, groups: Places) -> str:
         shadows: Shadows = look_for_shadows(self._target)
         require_free(shadows, groups)
-        if not shadows.forsaken:
+        if not shadows.stale:
             return "none were left behind"
-        problems = remove_shadows(self._target, shadows.forsaken)
+        problems = remove_shadows(self._target, shadows.stale)
         self._notes.extend(problems)
-        removed = len(shadows.forsaken) - len(problems)
+        removed = len(shadows.stale) - len(problems)
         return f"removed {removed:,} that a drill had left behind"
 
     def _clear(self, groups: Places) -> str:
@@ -262,8 +262,8 @@ class _Drill:
             return tuple(self._results(live, live.groups, known, placing, {}, {}))
         with self._steps.step("commit the groups") as told:
             wanted = {g: {m.target: m.target_offset for m in each} for g, each in moves.items()}
-            mark = new_mark(self._flow.id)
-            await asyncio.to_thread(commit_shadows, self._target, wanted, mark)
+            tag = new_tag(self._flow.id)
+            await asyncio.to_thread(commit_shadows, self._target, wanted, tag)
             told.text = counted(len(wanted), "shadow group")
         sampler = Sampler(
             config=self._config,
@@ -276,7 +276,7 @@ class _Drill:
         slowest = f"the slowest of {counted(reading.groups, 'consumer')}, one after the other"
         self._steps.add("go on reading", reading.slowest_s, slowest)
         with self._steps.step("compare with the source", in_rto=False) as told:
-            sampled = await asyncio.to_thread(sampler.compare)
+            sampled = await sampler.compare()
             later = await asyncio.to_thread(self._offsets_again, live.groups)
             told.text = counted(sampler.compared_records, "record")
         self._notes.extend(sampler.notes)
@@ -284,11 +284,10 @@ class _Drill:
 
     def _offsets_again(self, groups: Places) -> Places:
         """A group that goes on reading while we look must not seem to have been skipped ahead."""
-        found = self._source.offsets_each(groups)
+        found, _ = told_apart(self._source.offsets_each(groups))
         return {
             group: {at: place.offset for at, place in offsets.items()}
             for group, offsets in found.items()
-            if not isinstance(offsets, BrokerError)
         }
 
     def _results(
@@ -310,7 +309,7 @@ class _Drill:
                     continue
                 now_at = max(stood[source], starts.get(source, 0))
                 later_at = max(now_at, later.get(group, {}).get(source, 0))
-                again, never = _cost(lane_of(known, source), move, now_at, later_at)
+                again, never = _cost(known.locations[source], move, now_at, later_at)
                 repeated += again
                 if never:
                     skipped.append(
@@ -336,14 +335,12 @@ class _Drill:
             )
 
 
-def _cost(lane: Lane, move: GroupMove, now_at: int, later_at: int) -> tuple[int, int]:
+def _cost(location: LaneLocation, move: GroupMove, now_at: int, later_at: int) -> tuple[int, int]:
     """Records read again, and records never read, compared with where the real group stands."""
-    place = lane.end.position
-    if move.target_offset < lane.end.target_next_offset:
-        place = min(place, lane.runs.position_of_target(move.target_offset))
+    goes_on = target_position(location, move.target_offset)
     return (
-        max(0, lane.position_of(now_at) - place),
-        max(0, place - lane.position_of(later_at)),
+        max(0, source_position(location, now_at) - goes_on),
+        max(0, goes_on - source_position(location, later_at)),
     )
 
 

@@ -1,20 +1,22 @@
-"""Which records a drill compares, and how they differ. Pure; runs on the driver.
+"""Which records a drill compares, and what it tells of those that differ. Pure; driver only.
 
 What a group reads next on the target must be what it would have read next on the source, record by
-record. Where it has little left to read, the records just before its place are compared as well:
-they show that the place itself is right.
+record. Where it has little left to read, the records just before are compared as well: they show
+that the group's offset itself is right. The comparing is the audit's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
-from heliograph.broker.range_reader import Stretch, StretchRecord
-from heliograph.ledger.runs import Runs
-from heliograph.ledger.translate import LaneEnd
+from heliograph.audit.findings import Finding, FindingKind, UnitResult
+from heliograph.audit.plan import cut_units
+from heliograph.audit.units import AuditUnit
+from heliograph.groups.placement import GroupMove
+from heliograph.ledger.locations import LaneLocation
 from heliograph.model import OffsetRange, TopicPartition
 
 GROUPS_MAX: Final = 8
@@ -23,31 +25,27 @@ PARTITIONS_PER_GROUP_MAX: Final = 3
 BYTES_MAX: Final = 48 * 1024 * 1024
 """Read by one drill, all stretches of both sides together."""
 _STRETCH_BYTES_MAX: Final = 2 * 1024 * 1024
-_STRETCHES_PER_PLACE: Final = 4
+_STRETCHES_PER_MOVE: Final = 6
+"""What the consumer reads, the source beside it, and both sides before it, each of the three up to
+half a stretch too far."""
 _TARGET_OFFSETS_PER_RECORD_MAX: Final = 4
 """Of a target that others write too, no more than so many offsets are read for each record."""
 
 Doubtful = Set[tuple[str, TopicPartition]]
-"""Groups and source partitions whose places are not what they should be."""
+"""Groups and source partitions whose new offsets are not what they should be."""
 _NONE: Final[Doubtful] = frozenset()
 
 
-class Difference(StrEnum):
-    LOST = "lost"
-    CHANGED = "changed"
-    OUT_OF_ORDER = "out of order"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Records next to each other that differ in the same way."""
+class SampleFinding:
+    """Records next to each other that differ in the same way, and where they are."""
 
-    kind: Difference
+    kind: FindingKind
     source: TopicPartition
     source_offsets: OffsetRange
     target: TopicPartition
     target_offsets: OffsetRange | None
-    """Where they should be; None where the map has no place for them."""
+    """Where they are or should be; None where the map has no offset for them."""
     records: int
     note: str = ""
 
@@ -60,50 +58,13 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """Mirrored records of one lane, by position, and where they are on both sides."""
-
-    source: TopicPartition
-    source_offsets: OffsetRange
-    target: TopicPartition
-    target_offsets: OffsetRange
-
-    @property
-    def is_empty(self) -> bool:
-        return self.source_offsets.count == 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
-    """What the map says of one lane."""
-
-    source: TopicPartition
-    target: TopicPartition
-    runs: Runs
-    end: LaneEnd
-    is_compacted: bool = False
-
-    def position_of(self, source_offset: int) -> int:
-        """Of the first mirrored record at or after this offset; the lane's end where none is."""
-        if source_offset >= self.end.source_next_offset:
-            return self.end.position
-        return min(self.end.position, self.runs.position_of_source(source_offset))
-
-    def records_between(self, from_offset: int, to_offset: int) -> int:
-        """Mirrored records of `[from_offset, to_offset)` of the source."""
-        return max(0, self.position_of(to_offset) - self.position_of(from_offset))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What the comparison of one window found."""
+    """What comparing some records of a group found."""
 
     equal_records: int = 0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SampleFinding, ...] = ()
     others_records: int = 0
     """Records on the target that the flow did not write."""
-    gone_records: int = 0
-    """Compared with nothing: retention or compaction took them on one side."""
 
     @property
     def records(self) -> int:
@@ -114,8 +75,30 @@ class Compared:
             equal_records=self.equal_records + other.equal_records,
             findings=self.findings + other.findings,
             others_records=self.others_records + other.others_records,
-            gone_records=self.gone_records + other.gone_records,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledMove:
+    """One group on one partition of the sample: where it goes on, and what it reads next there."""
+
+    move: GroupMove
+    location: LaneLocation
+    source_offset: int
+    """Where it goes on, on the source."""
+    start_position: int
+    end_position: int
+    """Of the mirrored records to compare; equal where the group has nothing left to read."""
+
+    @property
+    def target_end(self) -> int:
+        """Where a consumer of the target has read what is to be compared."""
+        if self.end_position <= self.start_position:
+            return self.move.target_offset
+        last = self.location.record.runs.target_offset_at(self.end_position - 1)
+        records = self.end_position - self.start_position
+        most = self.move.target_offset + _TARGET_OFFSETS_PER_RECORD_MAX * records
+        return max(self.move.target_offset, min(last + 1, most))
 
 
 def spread(
@@ -123,7 +106,7 @@ def spread(
 ) -> dict[str, tuple[TopicPartition, ...]]:
     """Some groups, and of each some partitions; another `turn` takes others of both.
 
-    Of a group that was taken, places that are `doubtful` go first.
+    Of a group that was taken, partitions that are `doubtful` go first.
     """
     names = sorted(group for group, each in partitions.items() if each)
     skip = turn * GROUPS_MAX % len(names) if names else 0
@@ -140,168 +123,159 @@ def spread(
     return taken
 
 
-def stretch_bytes_max(locations: int) -> int:
-    return min(_STRETCH_BYTES_MAX, BYTES_MAX // max(1, locations * _STRETCHES_PER_PLACE))
+def stretch_bytes_max(moves: int) -> int:
+    return min(_STRETCH_BYTES_MAX, BYTES_MAX // max(1, moves * _STRETCHES_PER_MOVE))
 
 
-def next_window(lane: Lane, source_offset: int, target_offset: int, records_max: int) -> Window:
-    """What a group reads next on both sides, from its two places on; empty where nothing is."""
-    first = lane.position_of(source_offset)
-    last = min(first + records_max, lane.end.position) - 1
-    source_end, target_end = source_offset, target_offset
-    if last >= first:
-        source_end = max(source_offset, lane.runs.source_offset_at(last) + 1)
-        target_end = max(target_offset, lane.runs.target_offset_at(last) + 1)
-    most = target_offset + _TARGET_OFFSETS_PER_RECORD_MAX * records_max
-    return Window(
-        source=lane.source,
-        source_offsets=OffsetRange(start=source_offset, end=source_end),
-        target=lane.target,
-        target_offsets=OffsetRange(start=target_offset, end=min(target_end, most)),
+def sampled_move(
+    move: GroupMove, location: LaneLocation, records_max: int, *, is_compacted: bool = False
+) -> SampledMove:
+    """`is_compacted`: records that the target no longer has are no fault."""
+    source_offset = _source_offset(location, move)
+    start = target_position(location, move.target_offset)
+    if is_compacted:
+        start = min(start, source_position(location, source_offset))
+    return SampledMove(
+        move=move,
+        location=location,
+        source_offset=source_offset,
+        start_position=start,
+        end_position=min(start + records_max, location.position),
     )
 
 
-def window_before(lane: Lane, source_offset: int, records_max: int, *, target_start: int) -> Window:
-    """The last mirrored records before a group's place, of those the target still holds.
+def next_units(
+    sampled: SampledMove, next_offset: int, *, read_committed: bool
+) -> Iterator[AuditUnit]:
+    """What the group reads next, as far as a consumer has read the target: up to `next_offset`."""
+    end = min(sampled.end_position, target_position(sampled.location, next_offset))
+    units = _units(sampled.location, sampled.start_position, end, read_committed=read_committed)
+    for number, unit in enumerate(units):
+        if number:
+            yield unit
+            continue
+        # What lies between the group's offset and the first mirrored record is looked at too.
+        yield replace(
+            unit, source_start=sampled.source_offset, target_start=sampled.move.target_offset
+        )
+
+
+def units_before(
+    sampled: SampledMove, records_max: int, *, target_start: int, read_committed: bool
+) -> list[AuditUnit]:
+    """The last mirrored records before a group that has fewer than `records_max` left to read.
 
     The group has read them, so none that retention took is missed.
     """
-    end = lane.position_of(source_offset)
-    held = lane.runs.position_of_target(target_start)
-    first = max(end - records_max, lane.runs.source_restart_position, held)
-    if first >= end:
-        at_source, at_target = source_offset, lane.end.target_next_offset
-        return Window(
-            source=lane.source,
-            source_offsets=OffsetRange(start=at_source, end=at_source),
-            target=lane.target,
-            target_offsets=OffsetRange(start=at_target, end=at_target),
+    location = sampled.location
+    left = sampled.end_position - sampled.start_position
+    end = source_position(location, sampled.source_offset)
+    held = target_position(location, target_start)
+    start = max(end - max(0, records_max - left), held)
+    return _units(location, start, end, read_committed=read_committed)
+
+
+def _units(
+    location: LaneLocation, start: int, end: int, *, read_committed: bool
+) -> list[AuditUnit]:
+    return cut_units(
+        location, start, end, records_max=max(1, end - start), read_committed=read_committed
+    )
+
+
+def compared_of(
+    location: LaneLocation, results: Iterable[UnitResult], *, target_start: int
+) -> Compared:
+    """What the audit says of the records of one lane; `target_start` is what the target has yet."""
+    found = Compared()
+    for result in results:
+        own = [one for one in result.findings if one.kind is not FindingKind.FOREIGN]
+        found += Compared(
+            equal_records=result.equal_records,
+            findings=tuple(each for one in own for each in _placed(location, one, target_start)),
+            others_records=result.counts.get(FindingKind.FOREIGN, 0),
         )
-    return Window(
-        source=lane.source,
-        source_offsets=OffsetRange(
-            start=lane.runs.source_offset_at(first), end=lane.runs.source_offset_at(end - 1) + 1
-        ),
-        target=lane.target,
-        target_offsets=OffsetRange(
-            start=lane.runs.target_offset_at(first), end=lane.runs.target_offset_at(end - 1) + 1
-        ),
-    )
+    return found
 
 
-def compare(lane: Lane, window: Window, source: Stretch, target: Stretch) -> Compared:
-    """By the map, over what of the window was read on both sides."""
-    there, others_records = _by_position(lane, target)
-    wanted = window.source_offsets
-    sent = [rec for rec in source.records if wanted.start <= rec.offset < wanted.end]
-    contents = {_content(rec) for rec in sent}
-    single: list[Finding] = []
-    equal_records = gone_records = 0
-    for rec in sent:
-        position = lane.runs.position_of_source(rec.offset)
-        at = lane.runs.target_offset_at(position)
-        if lane.runs.source_offset_at(position) != rec.offset or position >= lane.end.position:
-            single.append(_finding(lane, Difference.LOST, rec.offset, None, "not in the map"))
-            continue
-        if at >= min(target.next_offset, window.target_offsets.end):
-            break
-        got = there.pop(position, None)
-        if got is None and lane.is_compacted:
-            gone_records += 1
-        elif got is None:
-            note = "" if at >= target.start else "before the first offset that is left there"
-            single.append(_finding(lane, Difference.LOST, rec.offset, at, note))
-        elif _content(got) == _content(rec):
-            equal_records += 1
-        else:
-            moved = _content(got) in contents
-            kind = Difference.OUT_OF_ORDER if moved else Difference.CHANGED
-            single.append(_finding(lane, kind, rec.offset, at, _differing(rec, got)))
-    # What only the target still has is no fault: the source's retention or compaction took it.
-    gone_records += sum(
-        source.start <= lane.runs.source_offset_at(position) < min(source.next_offset, wanted.end)
-        for position in there
-    )
-    return Compared(
-        equal_records=equal_records,
-        findings=tuple(joined(single)),
-        others_records=others_records,
-        gone_records=gone_records,
-    )
+def source_position(location: LaneLocation, source_offset: int) -> int:
+    """Of the first mirrored record at or after this offset; the lane's end where none is."""
+    if source_offset >= location.source_next_offset:
+        return location.position
+    return min(location.position, location.record.runs.position_of_source(source_offset))
 
 
-def joined(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Neighbours of the same kind as one; records in between that do not exist join them too."""
-    last: Finding | None = None
-    for one in findings:
-        if last is not None and _follows(last, one):
-            last = _together(last, one)
-            continue
-        if last is not None:
-            yield last
-        last = one
-    if last is not None:
-        yield last
+def target_position(location: LaneLocation, target_offset: int) -> int:
+    if target_offset >= location.target_next_offset:
+        return location.position
+    return min(location.position, location.record.runs.position_of_target(target_offset))
 
 
-def _follows(last: Finding, one: Finding) -> bool:
-    if (last.kind, last.note, last.source) != (one.kind, one.note, one.source):
-        return False
-    if last.target_offsets is None or one.target_offsets is None:
-        mapped = last.target_offsets is not None or one.target_offsets is not None
-        return not mapped and last.source_offsets.end == one.source_offsets.start
-    return last.target_offsets.end == one.target_offsets.start
+def _source_offset(location: LaneLocation, move: GroupMove) -> int:
+    """Where on the source a group goes on whose offset on the target is known."""
+    runs, position = location.record.runs, target_position(location, move.target_offset)
+    # Offsets of a source topic that was replaced mean nothing in the present one.
+    is_replaced = runs.first is not None and runs.source_restart_position > runs.first.position
+    stood = move.source_offset
+    if stood is not None and not (is_replaced and source_position(location, stood) != position):
+        return stood
+    if position >= location.position:
+        return location.source_next_offset
+    return runs.source_offset_at(max(position, runs.source_restart_position))
 
 
-def _together(last: Finding, one: Finding) -> Finding:
-    target = None
-    if last.target_offsets is not None and one.target_offsets is not None:
-        target = OffsetRange(start=last.target_offsets.start, end=one.target_offsets.end)
-    return Finding(
-        kind=last.kind,
-        source=last.source,
-        source_offsets=OffsetRange(start=last.source_offsets.start, end=one.source_offsets.end),
-        target=last.target,
-        target_offsets=target,
-        records=last.records + one.records,
-        note=last.note,
-    )
+def _placed(location: LaneLocation, finding: Finding, target_start: int) -> Iterator[SampleFinding]:
+    """With its partitions; what is missing, with where the map says that it should be, and why."""
+    source = finding.source or OffsetRange(start=0, end=0)
+    if finding.kind is not FindingKind.MISSING:
+        yield _finding(
+            location, finding.kind, source, finding.target, finding.records, finding.note
+        )
+        return
+    offsets = range(source.start, source.end)
+    for note, each in groupby(offsets, lambda at: _why_missing(location, at, target_start)):
+        own = list(each)
+        target = None
+        if note != _UNMAPPED:
+            first, last = (_target_offset(location, at) for at in (own[0], own[-1]))
+            target = OffsetRange(start=first, end=last + 1)
+        span = OffsetRange(start=own[0], end=own[-1] + 1)
+        yield _finding(location, finding.kind, span, target, len(own), note)
 
 
-def _by_position(lane: Lane, target: Stretch) -> tuple[dict[int, StretchRecord], int]:
-    """The flow's own records, and how many others wrote."""
-    found: dict[int, StretchRecord] = {}
-    others_records = 0
-    for rec in target.records:
-        position = lane.runs.position_of_target(rec.offset)
-        is_own = position < lane.end.position and lane.runs.explains(position)
-        if is_own and lane.runs.target_offset_at(position) == rec.offset:
-            found[position] = rec
-        else:
-            others_records += 1
-    return found, others_records
+_UNMAPPED: Final = "not in the map"
 
 
-def _finding(lane: Lane, kind: Difference, source: int, target: int | None, note: str) -> Finding:
-    return Finding(
+def _why_missing(location: LaneLocation, source_offset: int, target_start: int) -> str:
+    runs = location.record.runs
+    position = source_position(location, source_offset)
+    if position >= location.position or runs.source_offset_at(position) != source_offset:
+        return _UNMAPPED
+    is_gone = runs.target_offset_at(position) < target_start
+    return "before the first offset that is left there" if is_gone else ""
+
+
+def _target_offset(location: LaneLocation, source_offset: int) -> int:
+    return location.record.runs.target_offset_at(source_position(location, source_offset))
+
+
+def _finding(
+    location: LaneLocation,
+    kind: FindingKind,
+    source: OffsetRange,
+    target: OffsetRange | None,
+    records: int,
+    note: str,
+) -> SampleFinding:
+    return SampleFinding(
         kind=kind,
-        source=lane.source,
-        source_offsets=OffsetRange(start=source, end=source + 1),
-        target=lane.target,
-        target_offsets=None if target is None else OffsetRange(start=target, end=target + 1),
-        records=1,
+        source=location.lane.source,
+        source_offsets=source,
+        target=location.target,
+        target_offsets=target,
+        records=records,
         note=note,
     )
-
-
-def _content(rec: StretchRecord) -> tuple[object, ...]:
-    return (rec.key, rec.value, rec.headers, rec.timestamp_ms)
-
-
-def _differing(sent: StretchRecord, got: StretchRecord) -> str:
-    names = ("key", "value", "headers", "timestamp")
-    pairs = zip(names, _content(sent), _content(got), strict=True)
-    return ", ".join(name for name, one, other in pairs if one != other)
 
 
 def _told(offsets: OffsetRange) -> str:

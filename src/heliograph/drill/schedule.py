@@ -14,7 +14,7 @@ from typing import Final
 
 from heliograph.clock import now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.drill.background import drill_aside
+from heliograph.drill.background import drill_in_background
 from heliograph.drill.report import DrillOptions, DrillReport
 from heliograph.drill.run import sweep
 from heliograph.errors import (
@@ -92,7 +92,7 @@ class DrillJob:
             rto_s_max=schedule.rto_s_max,
         )
         try:
-            last = summary_of(drill_aside(self._config, self.flow, options))
+            last = summary_of(drill_in_background(self._config, self.flow, options))
         except MirrorError as exc:
             host = socket.gethostname()
             last = LastDrill(at_ms=at_ms, verdict="not done", reasons=(str(exc),), host=host)

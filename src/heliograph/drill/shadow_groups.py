@@ -1,8 +1,8 @@
-"""Groups that stand in for the real ones while a drill lasts. Runs on the driver.
+"""Shadow groups: they stand in for the real groups while a drill lasts. Runs on the driver.
 
-A shadow's commits say whose they are. Only what says so is ever deleted: somebody's own group of
-such a name is refused, not overwritten. A drill that was killed leaves its shadows behind; the next
-one finds them by their prefix and knows by their marks that nobody needs them.
+The metadata of a shadow's commits names the drill that made it. Only groups with such a tag are
+deleted: a group with that prefix and without a tag is refused, not overwritten. A drill that was
+killed leaves its shadows behind; the next one finds them by prefix and tag and removes them.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from heliograph.broker.group_view import SHADOW_PREFIX, GroupOffset, is_shadow
-from heliograph.broker.groups import GroupAdmin
+from heliograph.broker.groups import GroupAdmin, told_apart
 from heliograph.clock import now_ms
-from heliograph.errors import BrokerError, GroupActive, MirrorError
-from heliograph.groups.commit import GroupCommit, commit_groups
+from heliograph.errors import GroupActive, MirrorError
+from heliograph.groups.commit import GroupCommit, active_groups, commit_groups
 from heliograph.model import FlowId, TopicPartition
 from heliograph.processes import is_alive
 
 GROUP_BYTES_MAX: Final = 32_767
 """What a request has room for."""
-_FORSAKEN_MS: Final = 15 * 60_000
-"""No drill takes so long; one on another machine that did not end in this time never will."""
-_MARK: Final = "heliograph drill"
+_STALE_MS: Final = 15 * 60_000
+"""No drill takes so long; a drill on another machine that is older was killed."""
+_TAG: Final = "heliograph drill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillTag:
-    """Who drills; in the metadata of each commit of a shadow."""
+    """Which drill made a shadow; in the metadata of each of its commits."""
 
     id: str
     flow: str
@@ -42,16 +42,16 @@ class DrillTag:
 
     def text(self) -> str:
         fields = [self.id, self.flow, self.host, self.pid, self.at_ms]
-        return f"{_MARK} {json.dumps(fields)}"
+        return f"{_TAG} {json.dumps(fields)}"
 
     def is_over(self) -> bool:
         """Whether the drill cannot be running any more."""
-        if now_ms() - self.at_ms > _FORSAKEN_MS:
+        if now_ms() - self.at_ms > _STALE_MS:
             return True
         return self.host == socket.gethostname() and not is_alive(self.pid)
 
 
-def new_mark(flow: FlowId) -> DrillTag:
+def new_tag(flow: FlowId) -> DrillTag:
     return DrillTag(
         id=uuid.uuid4().hex[:12],
         flow=str(flow),
@@ -67,34 +67,35 @@ def shadow_of(group: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shadows:
-    """What is there under the prefix, before a drill begins."""
+    """Groups with the shadows' prefix, before a drill begins."""
 
-    forsaken: tuple[str, ...]
+    stale: tuple[str, ...]
     """Of drills that are over."""
-    busy: Mapping[str, DrillTag] = field(default_factory=dict)
+    in_use: Mapping[str, DrillTag] = field(default_factory=dict)
     """Of drills that may be running."""
-    strange: tuple[str, ...] = ()
-    """Nobody's shadow, whatever it is called."""
+    unknown_owner: tuple[str, ...] = ()
+    """Without a drill's tag, or with members."""
 
 
 def look_for_shadows(groups: GroupAdmin) -> Shadows:
     """Raises `BrokerError`."""
     named = [group for group in groups.list_groups() if is_shadow(group)]
-    views = groups.describe_each(named)
-    forsaken: list[str] = []
-    busy: dict[str, DrillTag] = {}
-    strange: list[str] = []
-    for group, offsets in groups.offsets_each(named).items():
-        view = views.get(group)
-        is_known = view is not None and not isinstance(view, BrokerError) and view.is_idle
-        mark = None if isinstance(offsets, BrokerError) else _mark_of(offsets)
-        if mark is None or not is_known:
-            strange.append(group)
-        elif mark.is_over():
-            forsaken.append(group)
+    seen = active_groups(groups, named)
+    committed, _ = told_apart(groups.offsets_each(named))
+    stale: list[str] = []
+    in_use: dict[str, DrillTag] = {}
+    unknown_owner: list[str] = []
+    for group in named:
+        tag = _tag_of(committed.get(group, {}))
+        if tag is None or not seen.may_move(group):
+            unknown_owner.append(group)
+        elif tag.is_over():
+            stale.append(group)
         else:
-            busy[group] = mark
-    return Shadows(forsaken=tuple(sorted(forsaken)), busy=busy, strange=tuple(sorted(strange)))
+            in_use[group] = tag
+    return Shadows(
+        stale=tuple(sorted(stale)), in_use=in_use, unknown_owner=tuple(sorted(unknown_owner))
+    )
 
 
 def require_free(shadows: Shadows, wanted: Iterable[str]) -> None:
@@ -103,27 +104,27 @@ def require_free(shadows: Shadows, wanted: Iterable[str]) -> None:
         shadow = shadow_of(group)
         if len(shadow.encode()) > GROUP_BYTES_MAX:
             raise MirrorError(f"group {group[:80]}…: its name is too long for a shadow of it")
-        if shadow in shadows.strange:
+        if shadow in shadows.unknown_owner:
             raise MirrorError(
                 f"a group {shadow} is there that no drill has made; rename it, or leave "
                 f"{group} out with --group"
             )
-        if shadow in shadows.busy:
-            mark = shadows.busy[shadow]
-            age_s = max(0, now_ms() - mark.at_ms) / 1000
+        if shadow in shadows.in_use:
+            tag = shadows.in_use[shadow]
+            age_s = max(0, now_ms() - tag.at_ms) / 1000
             raise MirrorError(
-                f"a drill of {mark.flow} is under way since {age_s:.0f} s (host {mark.host}, pid "
-                f"{mark.pid}) and uses {shadow}; try again when it is over"
+                f"a drill of {tag.flow} is under way since {age_s:.0f} s (host {tag.host}, pid "
+                f"{tag.pid}) and uses {shadow}; try again when it is over"
             )
 
 
 def commit_shadows(
     groups: GroupAdmin,
     wanted: Mapping[str, Mapping[TopicPartition, int]],
-    mark: DrillTag,
+    tag: DrillTag,
 ) -> None:
     """Each shadow in one commit; raises `BrokerError` for the first that is refused."""
-    text = mark.text()
+    text = tag.text()
     done = commit_groups(
         groups,
         {
@@ -145,13 +146,13 @@ def remove_shadows(groups: GroupAdmin, shadows: Sequence[str]) -> tuple[str, ...
     return tuple(f"{shadow} is left behind: {why}" for shadow, why in problems.items())
 
 
-def _mark_of(offsets: Mapping[TopicPartition, GroupOffset]) -> DrillTag | None:
-    """The drill all commits of a group are of; None where one is not."""
+def _tag_of(offsets: Mapping[TopicPartition, GroupOffset]) -> DrillTag | None:
+    """The tag that all commits of a group have; None where one has another or none."""
     texts = {at.metadata for at in offsets.values()}
     if len(texts) != 1:
         return None
     head, _, fields = texts.pop().partition(" [")
-    if head != _MARK:
+    if head != _TAG:
         return None
     try:
         id, flow, host, pid, at_ms = json.loads(f"[{fields}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from heliograph.audit.findings import FindingKind
 from heliograph.drill.report import (
     DrillOptions,
     DrillReport,
@@ -11,7 +12,7 @@ from heliograph.drill.report import (
     GroupDrill,
     LaneExposure,
 )
-from heliograph.drill.sample import Difference, Finding
+from heliograph.drill.sample import SampleFinding
 from heliograph.model import ClusterAlias, FlowId, OffsetRange, TopicName, TopicPartition
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
@@ -44,9 +45,9 @@ def lane(topic: str = "orders", number: int = 0, **changes: Any) -> LaneExposure
     return LaneExposure(**(fields | changes))
 
 
-def lost(topic: str = "orders", offset: int = 4_711, records: int = 3) -> Finding:
-    return Finding(
-        kind=Difference.LOST,
+def missing(topic: str = "orders", offset: int = 4_711, records: int = 3) -> SampleFinding:
+    return SampleFinding(
+        kind=FindingKind.MISSING,
         source=partition(topic, 0),
         source_offsets=OffsetRange(start=offset, end=offset + records),
         target=partition(f"A.{topic}", 0),

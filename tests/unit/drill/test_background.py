@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.config.load import load_config
-from heliograph.drill.background import drill_aside, lower_priority
+from heliograph.drill.background import drill_in_background, lower_priority
 from heliograph.drill.report import DrillOptions
 from heliograph.errors import BrokerError
 from tests.kit.mirror import write_config
@@ -51,7 +51,7 @@ def test_what_its_process_could_not_do_is_raised_here(tmp_path: Path) -> None:
     config = load_config(file)
 
     with pytest.raises(BrokerError, match="cluster B"):
-        drill_aside(config, config.flows[0].id, DrillOptions())
+        drill_in_background(config, config.flows[0].id, DrillOptions())
 
 
 def test_a_report_crosses_from_its_process() -> None:

@@ -13,7 +13,7 @@ from heliograph.drill.report import (
     UnplacedPartition,
     as_document,
 )
-from tests.unit.drill.drills import group, lane, lost, partition, report
+from tests.unit.drill.drills import group, lane, missing, partition, report
 
 
 def shown(text: str) -> str:
@@ -44,7 +44,7 @@ def test_what_a_lane_does_not_tell_leaves_the_rpo_unknown() -> None:
 def test_lost_records_groups_without_a_place_and_stalled_lanes_fail_a_drill() -> None:
     unplaced = UnplacedPartition(source=partition("orders", 1), why="there is no checkpoint of it")
     skipped = SkippedRecords(source=partition("orders", 2), from_offset=90, records=2)
-    bad = group(findings=(lost(),), unplaced=(unplaced,), skipped=(skipped,))
+    bad = group(findings=(missing(),), unplaced=(unplaced,), skipped=(skipped,))
 
     found = report(groups=(bad,), lanes=(lane(state="stalled: corrupt batch", detail="bad"),))
 
@@ -54,7 +54,7 @@ def test_lost_records_groups_without_a_place_and_stalled_lanes_fail_a_drill() ->
         "group billing: it would never read 2 mirrored records of orders-2, "
         "from source offset 90 on",
         "group billing: orders-1 has no place on the target: there is no checkpoint of it",
-        "group billing: 3 lost: orders-0 offsets 4711 to 4713, "
+        "group billing: 3 missing: orders-0 offsets 4711 to 4713, "
         "on the target A.orders-0 offsets 4721 to 4723",
     )
     assert found.lost_records == 3
@@ -73,7 +73,7 @@ def test_limits_on_rpo_and_rto_fail_a_drill_that_is_beyond_them() -> None:
 
 
 def test_a_group_with_many_findings_names_some_and_counts_the_rest() -> None:
-    many = tuple(lost(offset=100 * number) for number in range(50))
+    many = tuple(missing(offset=100 * number) for number in range(50))
 
     found = report(groups=(group(findings=many),))
 
@@ -82,7 +82,7 @@ def test_a_group_with_many_findings_names_some_and_counts_the_rest() -> None:
 
 
 def test_the_document_is_json_with_every_figure() -> None:
-    found = json.loads(json.dumps(as_document(report(groups=(group(findings=(lost(),)),)))))
+    found = json.loads(json.dumps(as_document(report(groups=(group(findings=(missing(),)),)))))
 
     assert found["verdict"] == "fail"
     assert found["rpo"] == {"records": 321, "seconds": 2.5}
@@ -91,7 +91,7 @@ def test_the_document_is_json_with_every_figure() -> None:
     (only,) = found["groups"]
     assert (only["repeated_records"], only["lost_records"]) == (17, 3)
     assert only["findings"][0] == {
-        "kind": "lost",
+        "kind": "missing",
         "topic": "orders",
         "partition": 0,
         "source_start": 4711,
@@ -106,7 +106,7 @@ def test_the_document_is_json_with_every_figure() -> None:
 
 def test_the_page_shows_verdict_time_place_and_every_number() -> None:
     found = report(
-        groups=(group(), group("audit", repeated_records=91, findings=(lost(),))),
+        groups=(group(), group("audit", repeated_records=91, findings=(missing(),))),
         options=DrillOptions(rpo_s_max=5.0),
         notes=("nobody carries the flow at this moment",),
     )
@@ -136,7 +136,7 @@ def test_the_page_shows_verdict_time_place_and_every_number() -> None:
 
 
 def test_the_page_needs_nothing_from_anywhere() -> None:
-    text = page(report(groups=(group(findings=(lost(),)),)))
+    text = page(report(groups=(group(findings=(missing(),)),)))
     tree = ElementTree.fromstring(text)
 
     tags = {element.tag for element in tree.iter()}
@@ -171,7 +171,7 @@ def test_hostile_names_stay_text() -> None:
         host=name,
         carried_by=name,
         lanes=(lane(name, detail=name, state=f"stalled: {name}"),),
-        groups=(group(name, notes=(name,), findings=(lost(name),)),),
+        groups=(group(name, notes=(name,), findings=(missing(name),)),),
         notes=(name,),
         options=DrillOptions(group=name),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from heliograph.clock import monotonic_s
 from heliograph.config.load import load_config
-from heliograph.drill.background import drill_aside
+from heliograph.drill.background import drill_in_background
 from heliograph.drill.report import DrillOptions
 from heliograph.errors import MirrorError
 
@@ -24,7 +24,7 @@ def main(path: str, name: str) -> None:
     for _ in sys.stdin:
         began_s = monotonic_s()
         try:
-            report = drill_aside(config, flow, DrillOptions())
+            report = drill_in_background(config, flow, DrillOptions())
             problems = list(report.reasons)
         except MirrorError as exc:
             problems = [str(exc)]
