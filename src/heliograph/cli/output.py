@@ -15,7 +15,7 @@ EXIT_STALLED: Final = 3
 EXIT_REFUSED: Final = 3
 """The tool worked; what it was asked for was refused, or did not hold."""
 _WIDTH_WITHOUT_TERMINAL: Final = 200
-"""Tables that go to a file or a pipe are not folded to the 80 columns of nobody's screen."""
+"""Tables that go to a file or a pipe are not folded to 80 columns."""
 
 
 def results() -> Console:

@@ -53,7 +53,7 @@ class _Lane(Document):
     topic: str = At("lane.source.topic")
     partition: int = At("lane.source.partition")
     target_topic: str = At("target.topic")
-    verdict: NameOf = At("handing")
+    verdict: NameOf = At("action")
     problem: OrNull
     source_next_offset: int = At("next_source_offset")
     stored_next_offset: int | None = At("stored_next")
@@ -140,7 +140,7 @@ def _row(lane: LaneRelease) -> list[str | Styled]:
     sync = lane.sync
     return [
         str(lane.lane.source),
-        Styled(lane.handing.value, style="red" if lane.problem else ""),
+        Styled(lane.action.value, style="red" if lane.problem else ""),
         f"{lane.next_source_offset:,}",
         "" if lane.stored_next is None else f"{lane.stored_next:,}",
         "" if sync is None else f"{sync.upstream_offset:,} = {sync.downstream_offset:,}",

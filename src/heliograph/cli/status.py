@@ -33,7 +33,7 @@ _SAMPLE_S: Final = 1.0
 
 STATUS_HELP: Final = """Show how far every lane has come, and how far behind it is.
 
-A lane is one source partition and its target partition. All of it is read from the clusters, so
+A lane is one source partition and its target partition. All figures are read from the clusters, so
 the command works from any machine that reaches them, while the mirror runs and after it ended.
 What a cluster does not answer is shown as a question mark. With --watch, --json prints one
 document a line.

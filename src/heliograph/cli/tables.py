@@ -24,7 +24,7 @@ Side = Literal["left", "right"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRow:
-    """One topic of a flow, or one lane of it; None is what nobody could tell."""
+    """One topic of a flow, or one lane of it; None is unknown."""
 
     flow: FlowId
     topic: str

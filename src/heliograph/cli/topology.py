@@ -248,5 +248,5 @@ def _latency(flow: FlowSeen) -> str:
 
 
 def _is_untold(flow: FlowSeen, found: Topology) -> bool:
-    """Whether nobody can tell, because the cluster that would is down."""
+    """Whether the only cluster that could tell is down."""
     return flow.age_s is None and flow.flow.target in found.unreachable

@@ -72,7 +72,7 @@ def ssl_context(tls: TlsConfig) -> ssl.SSLContext:
         context.load_verify_locations(cadata=tls.ca_pem)
     if tls.key_pem is not None and tls.certificate_pem is not None:
         password = tls.key_password.reveal() if tls.key_password is not None else None
-        # OpenSSL takes a chain only from a file; this one is readable by nobody else.
+        # OpenSSL takes a chain only from a file; this one is readable by this user only.
         with NamedTemporaryFile("w", prefix="heliograph-", suffix=".pem") as held:
             held.write(tls.key_pem.reveal() + tls.certificate_pem)
             held.flush()

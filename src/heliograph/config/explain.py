@@ -1,7 +1,7 @@
 """What every cluster, flow and client ends up with, and from which line. Runs on the driver.
 
-For people to read: secrets are masked here, whoever prints it. A value that came through a config
-provider stays the reference that was written, unless its key is known to hold nothing secret.
+For people to read: secrets are masked here. A value that came through a config provider stays the
+reference that was written, unless its key is known to hold nothing secret.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How every lane is, read from the clusters by a process of its own. Runs on the driver.
 
 Nothing here asks the driver that mirrors, so the answer is the same while it runs, after it ended,
-and when nobody knows where it ran. What a cluster does not tell is None, never 0.
+and when it ran on another machine. What a cluster does not tell is None, never 0.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class FlowStatus:
     flow: FlowId
     producer: FlowEntry | None
     holder: LeaseEntry | None
-    """Who carries the flow at this moment; None where nobody said so in time."""
+    """The driver whose lease on the flow has not expired."""
     lanes: tuple[LaneStatus, ...]
     problem: str = ""
     fence: Fence | None = None
-    """Why nobody may carry the flow."""
+    """Why no driver may mirror the flow."""
     last_drill: LastDrill | None = None
 
     @property
@@ -217,7 +217,7 @@ class StatusReader:
         return replace(lane, records_per_s=max(0, lane.position - before) / elapsed_s)
 
     def _cluster(self, flow: FlowId, config: ClusterConfig) -> Cluster:
-        """As whoever mirrors the flow reaches it, so that asking needs no more than mirroring."""
+        """As the mirroring driver reaches it, so that status needs no more permissions."""
         key = (flow, config.alias)
         if key not in self._clusters:
             role: ClientRole = "consumer" if config.alias == flow.source else "producer"

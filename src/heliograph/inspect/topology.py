@@ -2,7 +2,7 @@
 
 A mirror of A->B writes heartbeats to B, whether records flow or not; mirrored on, they become
 `B.heartbeats` on C, then `C.B.heartbeats` on D. So what proves that A->B mirrors is `A.heartbeats`
-on B, filled by whoever mirrors to A. Nothing is asked of any driver.
+on B, filled by the mirrors into A. Nothing is asked of any driver.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def read_topology(config: MirrorConfig, *, timeout_s: float = ANSWER_S_MAX) -> T
 
 
 def draw(config: MirrorConfig, clusters: Sequence[ClusterSeen], at_ms: int) -> Topology:
-    """The same from what was seen already; asks nobody."""
+    """The same from what was read already; no I/O."""
     enabled = {flow.id for flow in config.flows}
     by_alias = {seen.alias: seen for seen in clusters}
     beats = _beats_over_flows(clusters)

@@ -1,6 +1,6 @@
 """Take over from a MirrorMaker 2: look at what it left, find where each lane goes on. Driver only.
 
-Nothing is changed here; `adopt_write` does that with what was found.
+Nothing is changed here; `takeover.write` does that with what was found.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ def _look(
     carried: Mapping[TopicPartition, LaneLocation] = {}
     if ledger_topic(flow.id.source) in target.topics:
         carried = asyncio.run(_carried(config, flow, must_be_unled=True))
-    trace = read_mm2_state(config, flow.id)
+    mm2 = read_mm2_state(config, flow.id)
     bounds = _Bounds(source_admin, target_admin, flow, lanes)
     findings: dict[TopicPartition, LaneFinding] = {}
     logs = list[LaneLogs]()
     for lane in lanes:
-        seen = _lane(lane, trace, carried, bounds, target)
+        seen = _lane(lane, mm2, carried, bounds, target)
         if isinstance(seen, LaneFinding):
             findings[lane.id.source] = seen
         else:
@@ -115,10 +115,10 @@ def _look(
     _require_stopped(config, flow)
     return FlowFinding(
         flow=flow.id,
-        connector=trace.connector,
-        offsets_topic=trace.offsets_topic,
+        connector=mm2.connector,
+        offsets_topic=mm2.offsets_topic,
         lanes=tuple(findings[at] for at in sorted(findings)),
-        notes=tuple(_notes(flow, trace, selection, findings)),
+        notes=tuple(_notes(flow, mm2, selection, findings)),
         source_cluster_id=source.cluster_id,
     )
 
@@ -164,7 +164,7 @@ class _Bounds:
         self.target_stable = target.list_offsets(targets, "latest", read_committed=True)
 
     def require_still(self, target: ClusterAdmin, logs: Iterable[LaneLogs]) -> None:
-        """Raises `MirrorError` if somebody has written to the target meanwhile."""
+        """Raises `MirrorError` if records were written to the target meanwhile."""
         watched = [each.lane.target for each in logs]
         ends = target.list_offsets(watched, "latest")
         grown = [at for at in watched if ends.get(at) != self.target_end.get(at)]
@@ -177,7 +177,7 @@ class _Bounds:
 
 def _lane(
     lane: Lane,
-    trace: Mm2State,
+    mm2: Mm2State,
     carried: Mapping[TopicPartition, LaneLocation],
     bounds: _Bounds,
     target: ClusterView,
@@ -197,7 +197,7 @@ def _lane(
             to,
             "a transaction on the target is still open; it times out by itself, rerun in a minute",
         )
-    last = trace.positions.get(at)
+    last = mm2.positions.get(at)
     resumed = None
     if location is not None:
         changed = _changed_topic(location, lane, target)
@@ -210,7 +210,7 @@ def _lane(
     logs = LaneLogs(
         lane=lane,
         stored_next=None if last is None else last + 1,
-        anchors=trace.anchors.get(at, ()),
+        anchors=mm2.anchors.get(at, ()),
         source=OffsetRange(start=source_start, end=max(source_start, bounds.source_end[at])),
         target=OffsetRange(start=bounds.target_start[to], end=bounds.target_end[to]),
         is_compacted="compact" in (target.topics[to.topic].setting("cleanup.policy") or ""),
@@ -269,25 +269,25 @@ def _walked(
 
 def _notes(
     flow: FlowConfig,
-    trace: Mm2State,
+    mm2: Mm2State,
     selection: Selection,
     findings: Mapping[TopicPartition, LaneFinding],
 ) -> Iterable[str]:
     chosen = {name for name, _ in selection.mirrored}
-    absent = sorted(at for at in trace.positions if at.topic in chosen and at not in findings)
+    absent = sorted(at for at in mm2.positions if at.topic in chosen and at not in findings)
     if absent:
         yield (
             f"{counted(len(absent), 'stored offset')} of partitions that one cluster does not "
             f"have: {', '.join(map(str, absent[:3]))}"
         )
-    others = {at.topic for at in trace.positions if at.topic not in chosen}
+    others = {at.topic for at in mm2.positions if at.topic not in chosen}
     if others:
         yield (
             f"stored offsets of {counted(len(others), 'topic')} that this file does not mirror "
             "stay as they are"
         )
-    if trace.garbage_records:
-        records = counted(trace.garbage_records, "record")
+    if mm2.garbage_records:
+        records = counted(mm2.garbage_records, "record")
         yield f"{records} in MirrorMaker 2's topics could not be read"
     if flow.read_committed and not reads_committed(flow):
         yield (

@@ -34,7 +34,7 @@ async def connect_members(cluster: ClusterConfig, group: str) -> tuple[str, ...]
         try:
             return await _described(cluster, group)
         except BrokerError as exc:
-            # Coordinators move, and a fresh cluster has none until somebody asks for it.
+            # Coordinators move, and a fresh cluster has none until a client asks for it.
             if not exc.retriable or monotonic_s() >= deadline_s:
                 raise
         await asyncio.sleep(_PAUSE_S)

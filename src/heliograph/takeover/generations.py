@@ -110,7 +110,7 @@ class _Follower:
         return True
 
     def skip(self, at: int) -> None:
-        """A record of somebody else."""
+        """A foreign record."""
         self._origins[at] = {}
 
     def lives(self, start: int, end: int) -> Lives | None:

@@ -68,7 +68,7 @@ def read_mm2_state(config: MirrorConfig, flow_id: FlowId) -> Mm2State:
     """Positions and offset syncs as they are now; raises `BrokerError`."""
     flow, target = config.flow(flow_id), config.target_of(flow_id)
     connector, positions, garbage = _read_positions(flow, target)
-    anchors, more_garbage = _read_pins(config, flow)
+    anchors, more_garbage = _read_anchors(config, flow)
     return Mm2State(
         connector=connector,
         positions=positions,
@@ -129,7 +129,7 @@ def _connector(flow: FlowConfig, found: Mapping[str, object]) -> str:
     return SOURCE_CONNECTOR
 
 
-def _read_pins(
+def _read_anchors(
     config: MirrorConfig, flow: FlowConfig
 ) -> tuple[Mapping[TopicPartition, tuple[OffsetSyncAnchor, ...]], int]:
     on_source = flow.offset_syncs.location == "source"

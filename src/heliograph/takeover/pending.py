@@ -1,7 +1,7 @@
-"""Lanes that a MirrorMaker 2 has mirrored and nobody adopted. Runs on the driver.
+"""Lanes that MirrorMaker 2 mirrored and that were not adopted yet. Runs on the driver.
 
 Carried as they are, they would be copied again from their first record, after the copy that is
-there. So they wait for `heliograph adopt`, or for somebody who says that this is meant.
+there. So they wait for `heliograph adopt`, or for `on.unadopted = append`.
 """
 
 from __future__ import annotations

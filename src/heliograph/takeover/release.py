@@ -58,7 +58,7 @@ class ReleaseAction(StrEnum):
 class LaneRelease:
     lane: LaneId
     target: TopicPartition
-    handing: ReleaseAction
+    action: ReleaseAction
     next_source_offset: int
     stored_next: int | None
     """Where MirrorMaker 2 would have gone on otherwise."""
@@ -78,7 +78,7 @@ class FlowRelease:
 
     @property
     def releasable(self) -> tuple[LaneRelease, ...]:
-        return tuple(lane for lane in self.lanes if lane.handing is ReleaseAction.RELEASE)
+        return tuple(lane for lane in self.lanes if lane.action is ReleaseAction.RELEASE)
 
     @property
     def has_problems(self) -> bool:
@@ -102,17 +102,17 @@ async def _release(config: MirrorConfig, flow: FlowConfig, *, write: bool) -> Fl
     topic = ledger_topic(flow.id.source)
     if topic not in ClusterAdmin(config.target_of(flow.id)).describe_topics([topic]):
         raise MirrorError(f"{flow.id} has no ledger: Heliograph has mirrored nothing")
-    trace = read_mm2_state(config, flow.id)
+    mm2 = read_mm2_state(config, flow.id)
     async with lease_ledger(config, flow.id) if write else open_ledger(config, flow.id) as ledger:
         locations = await locate_lanes(flow, ledger.target, ledger.store, all_topics())
         if not write:
             require_unled(ledger.store.view, flow.id)
         ends = await ledger.target.list_offsets([location.target for location in locations], LATEST)
-        lanes = tuple(_lane(location, trace, ends.get(location.target)) for location in locations)
+        lanes = tuple(_lane(location, mm2, ends.get(location.target)) for location in locations)
         found = FlowRelease(
             flow=flow.id,
-            offsets_topic=trace.offsets_topic,
-            connector=trace.connector,
+            offsets_topic=mm2.offsets_topic,
+            connector=mm2.connector,
             lanes=lanes,
             notes=tuple(_notes(config, flow)),
             written=write,
@@ -124,13 +124,13 @@ async def _release(config: MirrorConfig, flow: FlowConfig, *, write: bool) -> Fl
     return found
 
 
-def _lane(location: LaneLocation, trace: Mm2State, end: int | BrokerError | None) -> LaneRelease:
-    last = trace.positions.get(location.lane.source)
-    handing, problem = _handing(location, end, is_stored=last is not None)
+def _lane(location: LaneLocation, mm2: Mm2State, end: int | BrokerError | None) -> LaneRelease:
+    last = mm2.positions.get(location.lane.source)
+    action, problem = _action(location, end, is_stored=last is not None)
     return LaneRelease(
         lane=location.lane,
         target=location.target,
-        handing=handing,
+        action=action,
         next_source_offset=location.source_next_offset,
         stored_next=None if last is None else last + 1,
         sync=_sync(location),
@@ -138,7 +138,7 @@ def _lane(location: LaneLocation, trace: Mm2State, end: int | BrokerError | None
     )
 
 
-def _handing(
+def _action(
     location: LaneLocation, end: int | BrokerError | None, *, is_stored: bool
 ) -> tuple[ReleaseAction, str]:
     if is_released(location.record) and is_stored:
@@ -204,7 +204,7 @@ async def _write(
             detail="handed to MirrorMaker 2; `heliograph adopt` takes it over again",
         )
         for lane in found.lanes
-        if lane.handing in (ReleaseAction.RELEASE, ReleaseAction.EMPTY)
+        if lane.action in (ReleaseAction.RELEASE, ReleaseAction.EMPTY)
     ]
     await ledger.store.write(heads)
 

@@ -92,7 +92,7 @@ def impossible(logs: LaneLogs) -> str:
 def judge(
     walked: Walked, target_topic_id: TopicId | None, resumed_position: int | None
 ) -> LaneFinding:
-    """Where the lane goes on, and everything about it that somebody should know."""
+    """Where the lane resumes, with its doubts and notes."""
     logs, found = walked.logs, walked.alignment
     lane = logs.lane
     if logs.stored_next is None and found.next_source_offset is None and logs.resumed is None:

@@ -311,7 +311,7 @@ RELEASE = (
             LaneRelease(
                 lane=LANE,
                 target=TARGET,
-                handing=ReleaseAction.RELEASE,
+                action=ReleaseAction.RELEASE,
                 next_source_offset=95,
                 stored_next=90,
                 sync=OffsetSync(
@@ -321,7 +321,7 @@ RELEASE = (
             LaneRelease(
                 lane=LANE,
                 target=TARGET,
-                handing=ReleaseAction.REFUSED,
+                action=ReleaseAction.REFUSED,
                 next_source_offset=0,
                 stored_next=None,
                 problem="no",
