@@ -379,7 +379,7 @@ def test_a_target_that_is_no_copy_is_refused(stage: Stage) -> None:
     lane = stage.lane("adopt", "--yes", code=1)
 
     assert lane["verdict"] == "refused"
-    assert "none of the 20 records" in lane["problem"]
+    assert "none of the 20 compared records" in lane["problem"]
 
 
 def test_a_position_beyond_the_source_is_refused(stage: Stage) -> None:

@@ -428,13 +428,13 @@ def test_checkpoints_are_read_alike_by_both_readers(scene: Scene) -> None:
         (["--group", "x", "--flow", "X->Y"], "is not an enabled flow"),
         ([], "--group is needed"),
         (["--group", "("], "is not a regex"),
-        (["--group", "x", "2026-01-31T04:03:00Z"], "a time goes with `--to time`"),
+        (["--group", "x", "2026-01-31T04:03:00Z"], "needs `--to time`"),
         (["--group", "x", "--to", "time"], "needs a time"),
         (["--group", "x", "--to", "time", "yesterday"], "is not a time such as"),
         (["--group", "x", "--to", "time", "2026-01-31T04:03:00"], "has no time zone"),
         (["--group", "x", "--to", "yesterday"], "'yesterday' is not one of"),
-        (["--out", "folder"], "goes with --spark-checkpoint"),
-        (["--spark-checkpoint", "folder"], "goes with --out"),
+        (["--out", "folder"], "needs --spark-checkpoint"),
+        (["--spark-checkpoint", "folder"], "needs --out"),
     ],
 )
 def test_what_makes_no_sense_is_a_sentence_before_any_cluster_is_asked(
@@ -480,7 +480,7 @@ def test_a_group_without_mirrored_topics_and_a_flow_without_a_ledger_say_so(
     unread = failure(scene.file, "--group", "offsA-elsewhere")
     unmirrored = failure(fresh, "--group", ".*")
 
-    assert unread.endswith("group offsA-elsewhere has no offsets in topics that are mirrored")
+    assert unread.endswith("group offsA-elsewhere has no committed offsets in mirrored topics")
     assert unmirrored.endswith("no ledger of offsNew->offsNew-copy, nothing was mirrored yet")
 
 
@@ -527,7 +527,7 @@ def test_without_source_and_checkpoints_groups_stay_where_the_target_has_them(
     copied = document(dead, "--group", "offsQ-g", "--commit", "--to", "copy", code=3)
 
     assert shown.exit_code == 0, shown.output
-    assert "nothing better is known than where the target's groups stand" in shown.stderr
+    assert "only the committed offsets of the target are known" in shown.stderr
     (row,) = found["moves"]
     assert (row["target_offset"], row["source_offset"], row["origin"]) == (7, None, "target")
     # Nothing is to be written, so that nobody is in the way.
