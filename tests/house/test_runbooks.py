@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
+from tests.house.test_style import flat, modules
+from tests.house.test_words import literals
 from tests.unit.cli.test_app_reference import COMMANDS, flags
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +44,26 @@ def test_the_runbooks_go_through_every_command_of_recovery() -> None:
     named = {words[0] for words in typed(ROOT / "docs/guides/failover.md")}
 
     assert named >= {"failover", "failback", "drill", "audit", "offsets", "status"}
+
+
+def test_every_message_that_a_runbook_quotes_is_one_that_can_be_printed() -> None:
+    page = (ROOT / "docs/guides/failover.md").read_text()
+    tables = re.findall(r"^\| you see \|.*?\n\n", page, re.MULTILINE | re.DOTALL)
+    quoted = [
+        text for table in tables for text in re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+    ]
+    printed = flat(" ".join(text for _, code in modules() for _, text in literals(ast.parse(code))))
+
+    unknown = [text for text in quoted if not any(part in printed for part in fixed_parts(text))]
+
+    assert len(quoted) > 10
+    assert unknown == []
+
+
+def fixed_parts(message: str) -> list[str]:
+    """What no name or number of the example is part of, where it is long enough to be told by."""
+    parts = re.split(r"…|A->B|\b[AB]\b|orders-0|orders|billing|\d+", message)
+    return [text for part in parts if len(text := part.strip(" ;:,")) >= 8]
 
 
 def test_the_first_screen_of_the_runbooks_is_six_commands() -> None:

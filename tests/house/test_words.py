@@ -25,8 +25,8 @@ VAGUE = re.compile(
     re.IGNORECASE,
 )
 """Say who: the driver, another process, a producer. Say what: which field, which limit."""
-LITERAL_DEBT = 11  # may shrink, may not grow
-PAGE_DEBT = {"docs/reference/config.md": 2}
+LITERAL_DEBT = 10  # may shrink, may not grow
+PAGE_DEBT = {"docs/reference/config.md": 1}
 GLOSSARY = (
     "lane",
     "slot",
