@@ -12,6 +12,7 @@ from heliograph.copy.chunk import LaneCursor
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.lane import CarriedLane
+from heliograph.copy.phases import Running
 from heliograph.errors import MirrorError
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.store import LedgerStore
@@ -47,13 +48,14 @@ async def _go_back_during_a_fetch(source: LocalCluster, name: TopicName) -> list
     first_offsets: list[int] = []
     answered = asyncio.Event()
 
-    def fetched(_: CarriedLane, answer: FetchedPartition) -> None:
-        if len(answer.records):
-            first_offsets.append(struct.unpack_from(">q", answer.records)[0])
-            answered.set()
+    class Reports:
+        def fetched(self, _: CarriedLane, running: Running, answer: FetchedPartition) -> None:
+            if len(answer.records):
+                first_offsets.append(struct.unpack_from(">q", answer.records)[0])
+                answered.set()
 
-    def failed(_: CarriedLane, error: MirrorError) -> None:
-        raise error
+        def failed(self, _: CarriedLane, error: MirrorError) -> None:
+            raise error
 
     room = asyncio.Event()
     room.set()
@@ -63,8 +65,7 @@ async def _go_back_during_a_fetch(source: LocalCluster, name: TopicName) -> list
         target=lane.spec.id.flow.target,
         read_committed=True,
         limits=lane.flow.limits,
-        on_fetched=fetched,
-        on_failed=failed,
+        reports=Reports(),
         room=room,
     )
     _stand_at(lane, 10)
@@ -96,4 +97,4 @@ def _stand_at(lane: CarriedLane, offset: int) -> None:
     cursor = LaneCursor(
         next_offset=offset, position=offset, target_offset=offset, source_expected=offset
     )
-    lane.begin(cursor, identical=True, target_topic_id=topic_id)
+    lane.enter(lane.run_from(cursor, identical=True, target_topic_id=topic_id))

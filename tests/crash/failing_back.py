@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from heliograph import probe
 from heliograph.broker import seed as seed_module
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.groups import GroupAdmin
@@ -17,10 +18,9 @@ from heliograph.config.load import load_config
 from heliograph.failback import export as export_module
 from heliograph.failback.command import fail_back
 from heliograph.failback.context import FailbackOrder
-from heliograph.ledger.entries import FlowEntry, HeadEntry, Tombstone
+from heliograph.ledger.entries import FlowEntry, HeadEntry, MemoEntry, Tombstone
 from heliograph.ledger.fence import unfence_entry
-from heliograph.ledger.store import LedgerStore
-from heliograph.procedure.steps import Journal, StepDone, StepEvent
+from heliograph.procedure.steps import StepEvent
 from tests.crash.children import FORKS
 
 _CHILD_S_MAX: Final = 60.0
@@ -52,7 +52,7 @@ def _child(file: Path, order: FailbackOrder, point: str) -> None:
             strike()
 
     if kind == "done, not recorded":
-        _strike_before_note(step, strike)
+        _at(probe.LEDGER_ENTRY_TO_WRITE, strike, _is_note_of(step))
     elif kind != "begins":
         INSIDE[point](strike)
     asyncio.run(fail_back(load_config(file), order, say))
@@ -76,44 +76,24 @@ def _after(owner: Any, name: str, strike: Strike, *, passes: int = 1) -> None:
     setattr(owner, name, struck)
 
 
-def _strike_before_note(step: str, strike: Strike) -> None:
-    original = Journal.note
+def _at(wanted_step: str, strike: Strike, wanted: Callable[[Any], bool]) -> None:
+    """Strike when a process comes to the step with such a subject."""
 
-    async def note(self: Journal, procedure: Any, done: StepDone) -> Any:
-        if done.name == step:
+    def on_step(step: str, subject: object) -> None:
+        if step == wanted_step and wanted(subject):
             strike()
-        return await original(self, procedure, done)
 
-    _set(Journal, "note", note)
-
-
-def _filler_appended(strike: Strike) -> None:
-    original = seed_module._append
-
-    async def append(*args: Any) -> int:
-        end = await original(*args)
-        strike()
-        return end
-
-    _set(seed_module, "_append", append)
+    probe.install(on_step)
 
 
 def _when_written(wanted: Callable[[Any], bool]) -> Callable[[Strike], None]:
     """Strike once an entry of that kind is durable."""
+    return lambda strike: _at(probe.LEDGER_ENTRY_DURABLE, strike, wanted)
 
-    def make(strike: Strike) -> None:
-        original = LedgerStore.write_soon
 
-        def write_soon(self: LedgerStore, entries: Any) -> int:
-            kept = list(entries)
-            ticket = original(self, kept)
-            if any(wanted(entry) for entry in kept):
-                self.on_durable.append(lambda: strike() if self.durable >= ticket else None)
-            return ticket
-
-        _set(LedgerStore, "write_soon", write_soon)
-
-    return make
+def _is_note_of(step: str) -> Callable[[Any], bool]:
+    """Whether an entry says that the step is done; its subject ends with the step's name."""
+    return lambda entry: isinstance(entry, MemoEntry) and entry.subject.endswith(f"/{step}")
 
 
 INSIDE: Final[dict[str, Callable[[Strike], None]]] = {
@@ -123,7 +103,7 @@ INSIDE: Final[dict[str, Callable[[Strike], None]]] = {
     ),
     "topics deleted": lambda strike: _after(ClusterAdmin, "delete_topics", strike),
     "topics created": lambda strike: _after(ClusterAdmin, "create_topics", strike),
-    "some filler appended": _filler_appended,
+    "some filler appended": lambda strike: _at(probe.FILLER_APPENDED, strike, lambda _: True),
     "a lane written": _when_written(lambda entry: isinstance(entry, HeadEntry)),
     "a lane forgotten": _when_written(
         lambda entry: isinstance(entry, Tombstone) and "Head" in type(entry.key).__name__

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from heliograph import probe
 from heliograph.broker.groups import CommitOutcome, GroupAdmin, GroupOffset
 from heliograph.config.load import load_config
 from heliograph.errors import BrokerError
 from heliograph.failover.command import FailoverOrder, Mode, fail_over
-from heliograph.ledger.entries import Entry, MemoEntry, Tombstone
-from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.entries import MemoEntry
 from heliograph.model import FlowId, TopicPartition
 from heliograph.procedure.steps import StepEvent
 from tests.crash.children import FORKS
@@ -82,17 +82,17 @@ def _watch_commits(die: Callable[[], None]) -> None:
 
 
 def _watch_memos(subject: str, die: Callable[[], None]) -> None:
-    """Between a memo's acknowledgement and whatever would come next; only a child is patched."""
-    write = LedgerStore.write_or_refuse
+    """Between a memo's acknowledgement and whatever would come next."""
 
-    async def and_die(self: LedgerStore, entries: Iterable[Entry | Tombstone]) -> None:
-        written = list(entries)
-        await write(self, written)
-        for entry in written:
-            if isinstance(entry, MemoEntry) and _is(entry.subject, subject):
-                die()
+    def on_step(step: str, entry: object) -> None:
+        if (
+            step == probe.LEDGER_ENTRY_DURABLE
+            and isinstance(entry, MemoEntry)
+            and _is(entry.subject, subject)
+        ):
+            die()
 
-    LedgerStore.write_or_refuse = and_die  # type: ignore[method-assign]
+    probe.install(on_step)
 
 
 def _is(subject: str, wanted: str) -> bool:

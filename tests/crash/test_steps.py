@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from heliograph import probe
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.scene import PARTITIONS, open_scene
 from tests.kit.clusters import TopicNames
@@ -13,27 +14,27 @@ from tests.kit.records import read_all
 from tests.kit.topics import delete_records_before
 
 STEPS_OF_A_LANE = (
-    ("about to be born", 1),
-    ("born, nothing appended", 1),
-    ("before runs are written", 3),
-    ("ledger write on its way", 1),
-    ("ledger write on its way", 4),
-    ("runs durable, batch not sent", 1),
-    ("runs durable, batch not sent", 4),
-    ("batch sent, not answered", 1),
-    ("batch sent, not answered", 5),
-    ("batch answered, not settled", 1),
-    ("batch answered, not settled", 5),
-    ("batch settled, head not written", 1),
+    (probe.LANES_TO_CREATE, 1),
+    (probe.LANES_CREATED, 1),
+    (probe.RUNS_TO_WRITE, 3),
+    (probe.LEDGER_BATCH_TO_SEND, 1),
+    (probe.LEDGER_BATCH_TO_SEND, 4),
+    (probe.RUNS_DURABLE, 1),
+    (probe.RUNS_DURABLE, 4),
+    (probe.BATCHES_SENT, 1),
+    (probe.BATCHES_SENT, 5),
+    (probe.BATCHES_ANSWERED, 1),
+    (probe.BATCHES_ANSWERED, 5),
+    (probe.HEADS_TO_WRITE, 1),
 )
 STEPS_OF_SEEDING = (
-    ("about to be born", 1),
-    ("filler appended", 1),
-    ("filler appended", 2),
-    ("seeded, not cleared", 1),
-    ("cleared, not born", 1),
-    ("born, nothing appended", 1),
-    ("batch sent, not answered", 1),
+    (probe.LANES_TO_CREATE, 1),
+    (probe.FILLER_APPENDED, 1),
+    (probe.FILLER_APPENDED, 2),
+    (probe.FILLER_TO_DELETE, 1),
+    (probe.FILLER_DELETED, 1),
+    (probe.LANES_CREATED, 1),
+    (probe.BATCHES_SENT, 1),
 )
 
 

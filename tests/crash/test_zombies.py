@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from heliograph import probe
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.children import Child
 from tests.crash.scene import PARTITIONS, Scene, open_scene
@@ -18,20 +19,20 @@ from tests.kit.topics import delete_records_before, set_topic_config
 
 CHILD_S_MAX = 90.0
 STEPS_OF_A_ZOMBIE = (
-    ("about to be born", 1),
-    ("before runs are written", 1),
-    ("before runs are written", 4),
-    ("ledger write on its way", 4),
-    ("runs durable, batch not sent", 2),
-    ("batch sent, not answered", 4),
-    ("batch answered, not settled", 2),
-    ("batch settled, head not written", 1),
+    (probe.LANES_TO_CREATE, 1),
+    (probe.RUNS_TO_WRITE, 1),
+    (probe.RUNS_TO_WRITE, 4),
+    (probe.LEDGER_BATCH_TO_SEND, 4),
+    (probe.RUNS_DURABLE, 2),
+    (probe.BATCHES_SENT, 4),
+    (probe.BATCHES_ANSWERED, 2),
+    (probe.HEADS_TO_WRITE, 1),
 )
 STEPS_OF_A_SEEDING_ZOMBIE = (
-    ("about to be born", 1),
-    ("filler appended", 1),
-    ("seeded, not cleared", 1),
-    ("cleared, not born", 1),
+    (probe.LANES_TO_CREATE, 1),
+    (probe.FILLER_APPENDED, 1),
+    (probe.FILLER_TO_DELETE, 1),
+    (probe.FILLER_DELETED, 1),
 )
 
 
@@ -68,8 +69,8 @@ def test_two_writers_stopped_in_turn_change_nothing(
     with open_scene(pair, topic("zombies"), tmp_path) as scene:
         scene.write()
 
-        first = scene.start_and_stop_at("before runs are written", after=2)
-        second = scene.start_and_stop_at("runs durable, batch not sent", after=2)
+        first = scene.start_and_stop_at(probe.RUNS_TO_WRITE, after=2)
+        second = scene.start_and_stop_at(probe.RUNS_DURABLE, after=2)
         scene.write(8)
         wake(first)
         scene.carry(fetch_bytes=4096)
@@ -118,7 +119,7 @@ def test_writers_killed_while_others_go_on_leave_every_record_once(
         scene.write(30)
 
         codes = []
-        for step, after in (("batch sent, not answered", 6), ("ledger write on its way", 6)):
+        for step, after in ((probe.BATCHES_SENT, 6), (probe.LEDGER_BATCH_TO_SEND, 6)):
             dying, other = scene.start(step, after=after), scene.start(fetch_bytes=5000)
             scene.write(10)
             codes.append(other.wait(CHILD_S_MAX))

@@ -19,6 +19,7 @@ from heliograph.broker.log import read_batches
 from heliograph.clock import now_ms
 from heliograph.errors import BrokerError, LeaderMoved, OffsetGone
 from heliograph.model import OffsetRange, TopicPartition
+from heliograph.probe import FILLER_APPENDED, FILLER_DELETED, FILLER_TO_DELETE, probe
 from heliograph.wire.batch import SEQUENCES, Stamp, restamp
 from heliograph.wire.produce import (
     PRODUCE_KEY,
@@ -67,9 +68,12 @@ async def seed(
             sequence=-left % SEQUENCES,
         )
         end = await _append(cluster, partition, batch) + count
+        probe(FILLER_APPENDED)
         left -= count
     if await _is_all_filler(cluster, partition, OffsetRange(start=log.start, end=end), stamp):
+        probe(FILLER_TO_DELETE)
         await _delete_before(cluster, partition, end)
+    probe(FILLER_DELETED)
     return end
 
 

@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Final
-
-from kio.schema.errors import ErrorCode
+from typing import Final, Protocol
 
 from heliograph.broker.cluster import Cluster
-from heliograph.broker.codes import NONE, OUT_OF_PLACE, broker_error
 from heliograph.broker.connection import Answer, Connection
 from heliograph.clock import monotonic_s
 from heliograph.copy.chunk import OutgoingBatch
-from heliograph.copy.lane import CarriedLane, Phase
-from heliograph.errors import BrokerError, LeaderMoved, MirrorError, WireError
+from heliograph.copy.events import TargetEvent, TargetFailed
+from heliograph.copy.lane import CarriedLane
+from heliograph.copy.phases import Running
+from heliograph.errors import LeaderMoved, MirrorError, WireError
+from heliograph.probe import BATCHES_ANSWERED, BATCHES_SENT, probe
 from heliograph.wire.produce import (
     PRODUCE_KEY,
     PRODUCE_VERSION_BY_ID,
@@ -39,12 +38,25 @@ REQUEST_BYTES_MAX: Final = 2 * 1024 * 1024
 IN_FLIGHT_BYTES_MAX: Final = 8 * 1024 * 1024
 TIMEOUT_MS: Final = 30_000
 
-Sent = tuple[CarriedLane, int, OutgoingBatch]
-"""Lane, its generation when the batch left, the batch."""
-OnTrouble = Callable[[CarriedLane, MirrorError | None], None]
-"""Told when a lane must find its place again; None when only its sequence was out of place."""
-OnSettled = Callable[[CarriedLane, int], None]
-"""Told the bytes that no longer wait."""
+Sent = tuple[CarriedLane, Running, OutgoingBatch]
+"""Lane, the phase in which the batch left, the batch."""
+
+
+class AppendReports(Protocol):
+    """Where a stream says what came of batches; `LaneMachine` in a slot.
+
+    Each batch sent is reported once, when it is no longer in flight.
+    """
+
+    def answered(
+        self,
+        lane: CarriedLane,
+        running: Running,
+        batch: OutgoingBatch,
+        row: ProducedPartition | None,
+    ) -> None: ...
+
+    def on(self, lane: CarriedLane, event: TargetEvent) -> None: ...
 
 
 class AppendStream:
@@ -56,14 +68,12 @@ class AppendStream:
         cluster: Cluster,
         broker: int,
         index: int,
-        on_settled: OnSettled,
-        on_trouble: OnTrouble,
+        reports: AppendReports,
     ) -> None:
         self._cluster = cluster
         self._broker = broker
         self._purpose = f"append-{index}"
-        self._on_settled = on_settled
-        self._on_trouble = on_trouble
+        self._reports = reports
         self._ready: deque[CarriedLane] = deque()
         self._connection: Connection | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -112,7 +122,7 @@ class AppendStream:
             waiting, self._ready = self._ready, deque()
             for lane in waiting:
                 lane.queued = False
-                self._on_trouble(lane, exc)
+                self._reports.on(lane, TargetFailed(error=exc))
         finally:
             self._opening = None
         self.pump()
@@ -130,12 +140,13 @@ class AppendStream:
                 break
             lane = self._ready.popleft()
             lane.queued = False
-            if not lane.sendable:
+            running = lane.running
+            if running is None or not lane.sendable:
                 continue
-            batch = lane.outgoing.popleft()
+            batch = running.outgoing.popleft()
             lane.in_flight += 1
             request_bytes += len(batch.view)
-            taken.append((lane, lane.generation, batch))
+            taken.append((lane, running, batch))
         if not taken:
             return
         for lane, _, _ in taken:
@@ -157,8 +168,10 @@ class AppendStream:
             parts,
             lambda answer: self._answered(taken, request_bytes, answer, by_id),
         )
+        probe(BATCHES_SENT)
 
     def _answered(self, taken: list[Sent], request_bytes: int, answer: Answer, by_id: bool) -> None:
+        probe(BATCHES_ANSWERED)
         self._in_flight_bytes -= request_bytes
         self._sent_at_s.popleft()
         for lane, _, _ in taken:
@@ -172,60 +185,18 @@ class AppendStream:
             self._failed(taken, exc)
             return
         rows = {(row.topic, row.partition): row for row in answered}
-        for lane, generation, batch in taken:
+        for lane, running, batch in taken:
             row = rows.get((_topic_key(lane, by_id), lane.spec.target.partition))
-            self._answered_lane(lane, generation, batch, row)
+            self._reports.answered(lane, running, batch, row)
+            # A lane whose first batch travelled alone has not been offered since.
+            self.offer(lane)
         self.pump()
 
     def _failed(self, taken: list[Sent], error: BaseException) -> None:
         trouble = error if isinstance(error, MirrorError) else LeaderMoved(str(error))
         for lane, _, _ in taken:
-            self._on_trouble(lane, trouble)
-
-    def _answered_lane(
-        self,
-        lane: CarriedLane,
-        generation: int,
-        batch: OutgoingBatch,
-        row: ProducedPartition | None,
-    ) -> None:
-        if generation != lane.generation or lane.phase is not Phase.RUNNING:
-            # The lane has let go of this batch; its log will be asked what arrived.
-            self._on_trouble(lane, None)
-        elif row is None:
-            detail = f"cluster {self._cluster.alias}: {lane.spec.target}: not in the answer"
-            self._on_trouble(lane, LeaderMoved(detail))
-        elif row.error_code == NONE and row.base_offset >= lane.target_next_offset:
-            lane.settle(batch, row.base_offset)
-            lane.buffered_bytes -= len(batch.view)
-            self._on_settled(lane, len(batch.view))
-            # A lane whose first batch travelled alone has not been offered since.
-            self.offer(lane)
-        else:
-            self._refused(lane, batch, row)
-
-    def _refused(self, lane: CarriedLane, batch: OutgoingBatch, row: ProducedPartition) -> None:
-        if row.error_code == NONE or row.error_code in OUT_OF_PLACE:
-            # An answer for a repeat names where the first copy is. Ours are never repeats unless
-            # somebody else carries this lane too.
-            self._on_trouble(lane, None)
-        elif row.error_code == ErrorCode.message_too_large and lane.coalesce:
-            # Perhaps only because tiny batches were put together; the next try sends them as they
-            # came.
-            lane.coalesce = False
-            self._on_trouble(lane, None)
-        else:
-            where = f"cluster {self._cluster.alias}: {lane.spec.target}"
-            permission = f"WRITE on topic {lane.spec.target.topic}"
-            self._on_trouble(lane, _refusal(where, batch, row, permission))
+            self._reports.on(lane, TargetFailed(error=trouble))
 
 
 def _topic_key(lane: CarriedLane, by_id: bool) -> TopicKey:
-    return lane.target_key if by_id else lane.spec.target.topic
-
-
-def _refusal(
-    where: str, batch: OutgoingBatch, row: ProducedPartition, permission: str
-) -> BrokerError:
-    at = f"{where}: source offsets [{batch.source_offset}, {batch.source_next_offset})"
-    return broker_error(at, row.error_code, row.message, permission=permission)
+    return lane.reached.target_key if by_id else lane.spec.target.topic

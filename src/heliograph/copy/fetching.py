@@ -8,15 +8,15 @@ cost nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Connection
 from heliograph.copy.flow import FetchLimits
-from heliograph.copy.lane import CarriedLane, Phase
+from heliograph.copy.lane import CarriedLane
+from heliograph.copy.phases import Running
 from heliograph.errors import (
     BrokerError,
     InvariantError,
@@ -36,15 +36,22 @@ from heliograph.wire.fetch import (
     topic_key,
 )
 
-WAIT_MS_HELD: Final = 10
+WAIT_MS_BACKPRESSURED: Final = 10
 """While a lane waits for room, a long poll for the others would keep it waiting."""
 _BACKOFF_S_MAX: Final = 5.0
 _SESSION_NOT_FOUND: Final = 70
 _SESSION_EPOCH_WRONG: Final = 71
 _EPOCH_MAX: Final = 2**31 - 1
 
-OnFetched = Callable[[CarriedLane, FetchedPartition], None]
-OnFailed = Callable[[CarriedLane, MirrorError], None]
+
+class FetchReports(Protocol):
+    """Where a stream says what it heard of its lanes; `SourceSide` in a slot."""
+
+    def fetched(self, lane: CarriedLane, running: Running, answer: FetchedPartition) -> None:
+        """The records begin where the lane's cursor stands; the buffer is the receiver's."""
+
+    def failed(self, lane: CarriedLane, error: MirrorError) -> None:
+        """The broker gave no good answer."""
 
 
 class FetchStream:
@@ -58,8 +65,7 @@ class FetchStream:
         target: ClusterAlias,
         read_committed: bool,
         limits: FetchLimits,
-        on_fetched: OnFetched,
-        on_failed: OnFailed,
+        reports: FetchReports,
         room: asyncio.Event,
     ) -> None:
         self._cluster = cluster
@@ -68,8 +74,7 @@ class FetchStream:
         self._purpose = f"{'fetch-committed' if read_committed else 'fetch'}-{target}"
         self._read_committed = read_committed
         self._limits = limits
-        self._on_fetched = on_fetched
-        self._on_failed = on_failed
+        self._reports = reports
         self._room = room
         """Set while the slot may keep more bytes."""
         self._lanes: dict[PartitionKey, CarriedLane] = {}
@@ -110,15 +115,15 @@ class FetchStream:
                 self._reset_session()
                 failures += 1
                 for lane in self.lanes:
-                    self._on_failed(lane, exc)
+                    self._reports.failed(lane, exc)
                 await asyncio.sleep(min(0.05 * (1 << min(failures, 10)), _BACKOFF_S_MAX))
                 continue
             failures = 0
             for fetched in answer.partitions:
                 # What became of a lane before may have taken this one off the stream.
                 fetching = self._lanes.get(fetched.key)
-                if fetching is not None and fetching.phase is Phase.RUNNING:
-                    self._on_fetched(fetching, fetched)
+                if fetching is not None and fetching.running is not None:
+                    self._reports.fetched(fetching, fetching.running, fetched)
             # Acknowledgements and the link get their turn between two fetches even when the
             # source always has an answer ready.
             await asyncio.sleep(0)
@@ -133,10 +138,12 @@ class FetchStream:
 
     async def _fetch(self, connection: Connection) -> FetchAnswer:
         wanted, forgotten = self._session_changes()
-        held = any(lane.held for lane in self._lanes.values())
-        waited = self._limits.wait_ms_max
+        backpressured = any(
+            lane.running is not None and lane.running.backpressured for lane in self._lanes.values()
+        )
+        wait_ms = self._limits.wait_ms_max
         body = fetch_request(
-            wait_ms_max=min(WAIT_MS_HELD, waited) if held else waited,
+            wait_ms_max=min(WAIT_MS_BACKPRESSURED, wait_ms) if backpressured else wait_ms,
             bytes_max=self._limits.bytes_max,
             read_committed=self._read_committed,
             session_id=self._session_id,
@@ -160,10 +167,10 @@ class FetchStream:
         answer then begins further on, and what lies between would pass for a gap: lost for ever.
         """
         lane, asked = self._lanes.get(key), self._in_session.get(key)
-        if lane is None or asked is None or lane.phase is not Phase.RUNNING:
+        if lane is None or asked is None or lane.running is None:
             return False
         self._dirty.add(key)
-        return asked.next_offset == lane.cursor.next_offset
+        return asked.next_offset == lane.running.cursor.next_offset
 
     def _session_changes(self) -> tuple[dict[PartitionKey, FetchFrom], list[PartitionKey]]:
         """What to tell the session; without one, everything wanted."""
@@ -172,9 +179,13 @@ class FetchStream:
         forgotten: list[PartitionKey] = []
         for key in keys:
             lane = self._lanes.get(key)
-            if lane is not None and _wants(lane):
+            if lane is not None and lane.running is not None and _wants(lane):
+                cursor = lane.running.cursor
                 start = FetchFrom(
-                    lane.cursor.next_offset, -1, lane.cursor.leader_epoch, lane.fetch_bytes
+                    next_offset=cursor.next_offset,
+                    leader_epoch=-1,
+                    last_epoch=cursor.leader_epoch,
+                    bytes_max=lane.learned.fetch_bytes,
                 )
                 if self._in_session.get(key) != start:
                     wanted[key] = self._in_session[key] = start
@@ -214,4 +225,5 @@ def _key(lane: CarriedLane) -> PartitionKey:
 
 
 def _wants(lane: CarriedLane) -> bool:
-    return lane.phase is Phase.RUNNING and not lane.held and not lane.throttled
+    running = lane.running
+    return running is not None and not running.backpressured and not running.throttled

@@ -36,6 +36,7 @@ from heliograph.ledger.locate import (
 )
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import Lane, OffsetRange, Offsets, OnExisting, StallReason, StartAt, TopicId
+from heliograph.probe import LANES_CREATED, LANES_TO_CREATE, probe
 from heliograph.wire.batch import Stamp
 
 _FLUSH_S_MAX: Final = 10.0
@@ -91,7 +92,9 @@ async def find_places(flow: Flow, lanes: Sequence[L]) -> dict[L, Found]:
     await flow.ledger.catch_up()
     newborn = [lane for lane in seen if _record(flow, lane) is None]
     if newborn:
+        probe(LANES_TO_CREATE)
         await _bear(flow, newborn, seen, found)
+        probe(LANES_CREATED)
         await flow.ledger.catch_up()
     for lane, partition in seen.items():
         if lane in found:

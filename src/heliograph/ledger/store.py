@@ -32,6 +32,12 @@ from heliograph.ledger.entries import Entry, Tombstone, new_author
 from heliograph.ledger.entry_codec import encode, encode_key
 from heliograph.ledger.view import LedgerView
 from heliograph.model import TopicName, TopicPartition
+from heliograph.probe import (
+    LEDGER_BATCH_TO_SEND,
+    LEDGER_ENTRY_DURABLE,
+    LEDGER_ENTRY_TO_WRITE,
+    probe,
+)
 from heliograph.wire.batch import SEQUENCES, restamp
 from heliograph.wire.produce import (
     PRODUCE_KEY,
@@ -121,6 +127,7 @@ class LedgerStore:
     def write_soon(self, entries: Iterable[Entry | Tombstone]) -> int:
         """Queue entries in order; the ticket returned is durable once all of them are."""
         for entry in entries:
+            probe(LEDGER_ENTRY_TO_WRITE, entry)
             self._tickets += 1
             self._pending.append((self._tickets, entry))
         if self._pending:
@@ -213,6 +220,8 @@ class LedgerStore:
                     pause_s = min(2 * pause_s, _RETRY_PAUSE_S_MAX)
                 pause_s = _RETRY_PAUSE_S
                 self.durable = self._pending[packed.entry_count - 1][0]
+                for _, entry in self._pending[: packed.entry_count]:
+                    probe(LEDGER_ENTRY_DURABLE, entry)
                 del self._pending[: packed.entry_count]
                 for notify in tuple(self.on_durable):
                     notify()
@@ -267,6 +276,7 @@ class LedgerStore:
         parts = produce_request(
             [(partition.topic, partition.partition, memoryview(batch))], timeout_ms=_TIMEOUT_MS
         )
+        probe(LEDGER_BATCH_TO_SEND)
         body = await connection.request(PRODUCE_KEY, version, [b"".join(parts)])
         for row in parse_produce_answer(body):
             if row.error_code in _FORGOTTEN:

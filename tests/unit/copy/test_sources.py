@@ -4,117 +4,116 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from heliograph.broker.cluster import EARLIEST, Leader, Topic
+from heliograph.broker.cluster import EARLIEST
 from heliograph.copy import sources
-from heliograph.copy.chunk import PreparedChunk
-from heliograph.copy.flow import FetchLimits, Flow
+from heliograph.copy.events import SourceBlocked, SourceEvent, SourceFailed
+from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane
+from heliograph.copy.phases import Running, Stop
 from heliograph.copy.sources import SourceSide
-from heliograph.model import (
-    ClusterAlias,
-    FlowId,
-    Lane,
-    LaneId,
-    OffsetRange,
-    StallReason,
-    TopicId,
-    TopicName,
-    TopicPartition,
-)
-from heliograph.wire.batch import Stamp
+from heliograph.errors import LeaderMoved
+from heliograph.model import OffsetRange, StallReason, TopicPartition
 from heliograph.wire.fetch import FetchedPartition
 from tests.kit.batches import Record, batch_of
-
-TOPIC_ID = TopicId("0c12b63f-6f93-41ba-bebd-37dfba57c4d4")
-
-
-class Recorded:
-    """Stands in for the shuttle: a broker cannot be made to trigger our own bug."""
-
-    def __init__(self) -> None:
-        self.stalls: list[tuple[StallReason, str, float | None]] = []
-
-    def stall(
-        self,
-        lane: CarriedLane,
-        reason: StallReason,
-        detail: str,
-        *,
-        retry_s: float | None,
-        lost: OffsetRange | None = None,
-    ) -> None:
-        self.stalls.append((reason, detail, retry_s))
-
-    def kept(self, more_bytes: int) -> None:
-        """Nothing is bounded here."""
+from tests.unit.copy.kit import OfferedTargets, QuietSlot, carried_lane, running_at
 
 
-class Swallowed:
-    """Stands in for the target side; what reaches it would have been forwarded."""
+class Side(SourceSide):
+    """Reports to a list."""
 
     def __init__(self) -> None:
-        self.batches = 0
+        self.events: list[SourceEvent] = []
+        self.slot = QuietSlot()
+        self.targets = OfferedTargets(self.slot)
+        super().__init__(self.slot, lambda _, event: self.events.append(event), self.targets)
 
-    def take(self, lane: CarriedLane, layout: PreparedChunk) -> int:
-        self.batches += len(layout.batches)
-        return 0
+    @property
+    def stops(self) -> list[Stop]:
+        return [event.stop for event in self.events if isinstance(event, SourceBlocked)]
 
 
-def test_a_bug_met_while_laying_out_stalls_the_lane_and_not_the_slot(
+def running_lane(offset: int = 0) -> tuple[CarriedLane, Running]:
+    lane = carried_lane()
+    running = running_at(lane, offset)
+    lane.enter(running)
+    return lane, running
+
+
+def answer(records: bytes, *, diverging_end_offset: int = -1, code: int = 0) -> FetchedPartition:
+    view = memoryview(bytearray(records))
+    return FetchedPartition((b"", 0), code, 9, 9, 0, (), diverging_end_offset, view)
+
+
+def test_a_bug_met_while_a_chunk_is_prepared_stalls_the_lane_and_not_the_slot(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*args: Any, **options: Any) -> None:
         raise ZeroDivisionError("a bug of ours")
 
     monkeypatch.setattr(sources, "prepare_chunk", broken)
-    fates = Recorded()
-    lane = carried_lane()
-    side = SourceSide(fates, None, asyncio.Event())  # type: ignore[arg-type]
+    side, (lane, running) = Side(), running_lane()
 
     with caplog.at_level(logging.ERROR):
-        side._fetched(lane, FetchedPartition((b"", 0), 0, 9, 9, 0, (), -1, memoryview(b"x" * 80)))
+        side.fetched(lane, running, answer(b"x" * 80))
 
-    assert [(reason, detail) for reason, detail, _ in fates.stalls] == [
+    assert [(stop.reason, stop.detail) for stop in side.stops] == [
         (StallReason.BUG, "ZeroDivisionError: a bug of ours")
     ]
-    assert fates.stalls[0][2] is not None
-
-
-def answer(records: bytes, *, diverging_end_offset: int = -1) -> FetchedPartition:
-    view = memoryview(bytearray(records))
-    return FetchedPartition((b"", 0), 0, 9, 9, 0, (), diverging_end_offset, view)
+    assert side.stops[0].retry_s is not None
 
 
 def test_a_batch_that_is_corrupt_twice_stalls_its_lane_and_is_never_forwarded() -> None:
     bad = bytearray(batch_of(Record(offset=0), base_offset=0))
     bad[-1] ^= 1
-    fates, target, lane = Recorded(), Swallowed(), carried_lane()
-    side = SourceSide(fates, target, asyncio.Event())  # type: ignore[arg-type]
+    side, (lane, running) = Side(), running_lane()
 
-    side._fetched(lane, answer(bytes(bad)))
-    stalls_after_once = list(fates.stalls)
-    side._fetched(lane, answer(bytes(bad)))
+    side.fetched(lane, running, answer(bytes(bad)))
+    stops_after_once = list(side.stops)
+    side.fetched(lane, running, answer(bytes(bad)))
 
-    assert stalls_after_once == []
-    assert [reason for reason, _, _ in fates.stalls] == [StallReason.CORRUPT_BATCH]
-    assert "offset 0" in fates.stalls[0][1]
-    assert target.batches == 0
+    assert stops_after_once == []
+    assert [stop.reason for stop in side.stops] == [StallReason.CORRUPT_BATCH]
+    assert "offset 0" in side.stops[0].detail
+    assert side.targets.offered == []
+    assert not running.outgoing
 
 
-def test_a_log_that_parts_from_what_was_mirrored_stalls_until_somebody_decides() -> None:
-    fates, target, lane = Recorded(), Swallowed(), carried_lane()
-    side = SourceSide(fates, target, asyncio.Event())  # type: ignore[arg-type]
+def test_a_log_that_parts_from_what_was_mirrored_stalls_until_an_operator_decides() -> None:
+    side, (lane, running) = Side(), running_lane()
 
-    side._fetched(lane, answer(b"", diverging_end_offset=4))
+    side.fetched(lane, running, answer(b"", diverging_end_offset=4))
 
-    assert [(reason, retry_s) for reason, _, retry_s in fates.stalls] == [
+    assert [(stop.reason, stop.retry_s) for stop in side.stops] == [
         (StallReason.LOG_TRUNCATED, None)
     ]
+
+
+def test_an_error_code_is_reported_and_nothing_is_learned_of_the_log() -> None:
+    side, (lane, running) = Side(), running_lane()
+
+    side.fetched(lane, running, answer(b"", code=6))
+
+    (event,) = side.events
+    assert isinstance(event, SourceFailed)
+    assert isinstance(event.error, LeaderMoved)
+    assert event.running is running
+    assert lane.source_seen.end_offset == -1
+
+
+def test_a_fetch_too_small_for_one_batch_is_followed_by_a_larger_one() -> None:
+    side, (lane, running) = Side(), running_lane()
+    whole = bytes(batch_of(Record(offset=0), base_offset=0))
+    asked = lane.learned.fetch_bytes
+
+    side.fetched(lane, running, answer(whole[:-1]))
+    side.fetched(lane, running, answer(whole))
+
+    assert lane.learned.fetch_bytes == 2 * asked
+    assert len(running.outgoing) == 1
 
 
 @pytest.mark.parametrize(
@@ -132,52 +131,35 @@ def test_an_offset_out_of_range_is_told_apart_as_deleted_or_cut_off(
         ) -> dict[TopicPartition, int]:
             return dict.fromkeys(partitions, 10 if at == EARLIEST else 20)
 
-    fates, lane = Recorded(), carried_lane()
+    side, (lane, running) = Side(), running_lane(wanted)
     lane.flow.source = Source()  # type: ignore[assignment]
-    lane.cursor.next_offset = wanted
-    side = SourceSide(fates, Swallowed(), asyncio.Event())  # type: ignore[arg-type]
 
-    asyncio.run(side._out_of_range(lane))
+    asyncio.run(side._out_of_range(lane, running))
 
-    assert [(found, retry_s) for found, _, retry_s in fates.stalls] == [(reason, None)]
+    (stop,) = side.stops
+    assert (stop.reason, stop.retry_s) == (reason, None)
+    lost = OffsetRange(start=3, end=10) if reason is StallReason.RETENTION_OVERRUN else None
+    assert stop.lost == lost
 
 
 def test_flows_of_one_source_partition_fetch_it_each_with_their_own_sizes() -> None:
-    class Source:
-        alias = ClusterAlias("A")
-
-        def topic(self, name: TopicName) -> Topic:
-            return Topic(id=TOPIC_ID, leaders={}, partition_count=1)
-
-        def leader(self, partition: TopicPartition) -> Leader:
-            return Leader(broker=1, epoch=0)
-
-    class Spawning(Recorded):
-        def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-            work.close()
-
     small = FetchLimits(bytes_max=1000)
     lanes = [carried_lane(), carried_lane(small, target="C"), carried_lane(target="D")]
-    for lane in lanes:
-        lane.flow.source = Source()  # type: ignore[assignment]
-    side = SourceSide(Spawning(), None, asyncio.Event())  # type: ignore[arg-type]
+    side = Side()
 
     for lane in lanes:
-        side.attach(lane)
+        side.attach(lane, running_at(lane))
 
     streams = [side._stream_of[lane.spec.id] for lane in lanes]
     assert [stream.lanes for stream in streams] == [(lane,) for lane in lanes]
     assert [stream._limits for stream in streams] == [FetchLimits(), small, FetchLimits()]
+    assert side.slot.spawned == 3
 
 
-def carried_lane(limits: FetchLimits | None = None, target: str = "B") -> CarriedLane:
-    flow_id = FlowId(source=ClusterAlias("A"), target=ClusterAlias(target))
-    flow = Flow(flow_id, None, None, None, limits or FetchLimits())  # type: ignore[arg-type]
-    flow.stamp = Stamp(1, 0)
-    partition = TopicPartition(topic=TopicName("orders"), partition=0)
-    spec = Lane(
-        id=LaneId(flow=flow_id, source=partition),
-        target=partition,
-        source_topic_id=TOPIC_ID,
-    )
-    return CarriedLane(spec, flow)
+def test_a_lane_that_leaves_its_slot_is_not_fetched_again() -> None:
+    side, (lane, running) = Side(), running_lane()
+    lane.retiring = True
+
+    side.attach(lane, running)
+
+    assert side._stream_of == {}

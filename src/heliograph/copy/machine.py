@@ -1,0 +1,277 @@
+"""What becomes of a lane: the one place that decides. Runs on executors.
+
+Both sides of the slot, the resume, timers and the driver report events; `LaneMachine.on` turns each
+into the lane's next phase. Batches in flight mean that nobody knows what the target has: a lane
+that lost one waits until none is in flight and then asks the log.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from heliograph.broker.codes import NONE, OUT_OF_PLACE, broker_error
+from heliograph.copy.chunk import OutgoingBatch
+from heliograph.copy.events import (
+    DRAINED,
+    BatchTooLarge,
+    Close,
+    Drained,
+    FetchDue,
+    LaneEvent,
+    LookedUp,
+    Pause,
+    Resume,
+    ResumeDue,
+    Retire,
+    SequenceMismatch,
+    SourceAnswered,
+    SourceBlocked,
+    SourceEvent,
+    SourceFailed,
+    SourceRefreshed,
+    TargetFailed,
+    Throttled,
+    ThrottleOver,
+)
+from heliograph.copy.lane import CarriedLane
+from heliograph.copy.phases import (
+    LANE_BYTES_MAX,
+    RETRY_S,
+    Closed,
+    Draining,
+    LanePhase,
+    Resuming,
+    Running,
+    Stop,
+)
+from heliograph.copy.resume import Place, Refused
+from heliograph.copy.slot import Slot
+from heliograph.copy.sources import SourceSide
+from heliograph.copy.targets import TargetSide
+from heliograph.errors import LeaderMoved, MirrorError, NotAuthorised
+from heliograph.model import Paused, Stalled, StallReason
+from heliograph.wire.produce import ProducedPartition
+
+
+class LaneMachine:
+    """Owned by the shuttle, in its event loop. Events of one lane never overlap."""
+
+    def __init__(self, slot: Slot, sources: SourceSide | None = None) -> None:
+        self._slot = slot
+        self.targets = TargetSide(slot, self)
+        self.sources = sources or SourceSide(slot, self.on, self.targets)
+
+    def add(self, lane: CarriedLane) -> None:
+        """A new lane, in its first phase."""
+        self._look_up_if_due(lane)
+
+    def on(self, lane: CarriedLane, event: LaneEvent) -> None:
+        """Every event in every phase; what is not named changes nothing."""
+        phase, learned = lane.phase, lane.learned
+        match event, phase:
+            case _, Closed():
+                return
+            # -- the target
+            case ((SequenceMismatch() | BatchTooLarge() | TargetFailed()), _) if not lane.running:
+                # The lane has let go of this batch; its log will be asked what arrived.
+                if lane.is_drained:
+                    self.on(lane, DRAINED)
+            case BatchTooLarge(), _ if learned.coalesce:
+                # Perhaps only because tiny batches were put together; the next try sends them as
+                # they came.
+                learned.coalesce = False
+                self._enter(lane, Resuming(after_s=learned.mismatch_backoff_s()))
+            case SequenceMismatch(), _:
+                self._enter(lane, Resuming(after_s=learned.mismatch_backoff_s()))
+            case ((BatchTooLarge(error=error) | TargetFailed(error=error)), _):
+                self._ask_log_later(lane, error)
+            case Drained(), Draining(then=stop):
+                self._stall(lane, stop)
+            case Drained(), _:
+                self._slot.settled.set()
+                self._look_up_if_due(lane)
+            # -- the source
+            case SourceEvent(running=running), _ if running is not phase:
+                # Found out for a phase that is over.
+                return
+            case SourceAnswered(), _:
+                lane.trouble = None
+            case SourceRefreshed(), Running():
+                self.sources.attach(lane, phase)
+            case SourceFailed(error=error), Running():
+                self._fetch_later(lane, error)
+            case SourceBlocked(stop=stop), Running():
+                self._enter(lane, Draining(running=phase, then=stop))
+            case Throttled(wait_s=wait_s), Running():
+                phase.throttled = True
+                self._later(wait_s, lane, ThrottleOver())
+            case ThrottleOver(), Running():
+                phase.throttled = False
+                self.sources.changed(lane)
+            case FetchDue(), Running():
+                self.sources.reattach(lane, phase)
+            # -- finding the place
+            case ResumeDue(), Resuming():
+                phase.due = True
+                self._look_up_if_due(lane)
+            case LookedUp(asked=asked, found=found), Resuming() if asked is phase:
+                self._looked_up(lane, found)
+            # -- the driver, and time
+            case Resume(), Stalled() | Paused():
+                self._enter(lane, Resuming())
+            case Pause(), _:
+                lane.trouble = None
+                self._enter(lane, Paused())
+            case Retire(), _:
+                lane.retiring = True
+                self.sources.detach(lane)
+            case Close(), _:
+                self._enter(lane, Closed())
+
+    def answered(
+        self,
+        lane: CarriedLane,
+        running: Running,
+        batch: OutgoingBatch,
+        row: ProducedPartition | None,
+    ) -> None:
+        """The target's answer to a batch that is no longer in flight; None where it is left out."""
+        if (
+            running is lane.running
+            and row is not None
+            and row.error_code == NONE
+            and row.base_offset >= lane.reached.target_next_offset
+        ):
+            lane.settle(running, batch, row.base_offset)
+            self._slot.kept(-len(batch.view))
+            if running.backpressured and running.buffered_bytes < LANE_BYTES_MAX // 2:
+                running.backpressured = False
+                self.sources.changed(lane)
+            if not running.outgoing and not lane.in_flight:
+                self.on(lane, DRAINED)
+        else:
+            self.on(lane, _refusal(lane, batch, row))
+
+    # -- what a phase begins with
+
+    def _enter(self, lane: CarriedLane, phase: LanePhase) -> None:
+        left = lane.running
+        lane.enter(phase)
+        if left is not None:
+            self.sources.detach(lane)
+            if lane.running is not left:
+                self._slot.kept(-left.buffered_bytes)
+                # Answers on their way keep `left` alive; what it queued need not wait for them.
+                left.outgoing.clear()
+        self._slot.settled.set()
+        match phase:
+            case Resuming(after_s=after_s):
+                if not phase.due:
+                    self._later(after_s, lane, ResumeDue())
+                self._look_up_if_due(lane)
+            case Running():
+                self.sources.attach(lane, phase)
+            case Draining():
+                if lane.is_drained:
+                    self.on(lane, DRAINED)
+            case Paused():
+                self._slot.show(lane)
+
+    def _look_up_if_due(self, lane: CarriedLane) -> None:
+        """Only once nothing is in flight: an answer on its way would make the log's word old at
+        once."""
+        phase = lane.phase
+        if isinstance(phase, Resuming) and phase.due and lane.in_flight == 0:
+            phase.due = False
+            self._slot.look_up(lane)
+
+    def _looked_up(self, lane: CarriedLane, found: Place | Refused | MirrorError) -> None:
+        if isinstance(found, MirrorError):
+            self._ask_log_later(lane, found)
+        elif isinstance(found, Refused):
+            lane.reached.position = found.position
+            self._stall(lane, Stop(reason=found.reason, detail=found.detail, retry_s=None))
+        else:
+            lane.reached.foreign_records += found.foreign_records
+            lane.trouble = None
+            lane.note_head_in_ledger()
+            self._enter(
+                lane,
+                lane.run_from(
+                    found.cursor,
+                    identical=found.identical,
+                    target_topic_id=found.target_topic_id,
+                    written_until=found.written_until,
+                    probe_first_batch=found.is_unknown,
+                ),
+            )
+
+    def _ask_log_later(self, lane: CarriedLane, error: MirrorError) -> None:
+        self._show(lane, lane.stalled(_target_reason(error), str(error), retrying=True))
+        delay_s = lane.learned.backoff_s() if error.retriable else RETRY_S
+        self._enter(lane, Resuming(after_s=delay_s))
+
+    def _fetch_later(self, lane: CarriedLane, error: MirrorError) -> None:
+        """What was fetched still goes out; the rest is fetched anew."""
+        self.sources.detach(lane)
+        self._show(lane, lane.stalled(_source_reason(error), str(error), retrying=True))
+        delay_s = lane.learned.backoff_s() if error.retriable else RETRY_S
+        self._later(delay_s, lane, FetchDue())
+
+    def _stall(self, lane: CarriedLane, stop: Stop) -> None:
+        stalled = lane.stalled(
+            stop.reason, stop.detail, retrying=stop.retry_s is not None, lost=stop.lost
+        )
+        self._enter(lane, stalled)
+        self._show(lane, stalled)
+        if stop.retry_s is not None:
+            self._later(stop.retry_s, lane, Resume())
+
+    def _show(self, lane: CarriedLane, trouble: Stalled) -> None:
+        lane.trouble = trouble
+        self._slot.show(lane)
+
+    def _later(self, delay_s: float, lane: CarriedLane, event: LaneEvent) -> None:
+        """Report the event if the lane is in the same phase by then."""
+        phase = lane.phase
+
+        def due() -> None:
+            if lane.phase is phase:
+                self.on(lane, event)
+
+        self._slot.later(delay_s, due)
+
+
+def _refusal(
+    lane: CarriedLane, batch: OutgoingBatch, row: ProducedPartition | None
+) -> SequenceMismatch | BatchTooLarge | TargetFailed:
+    where = f"cluster {lane.flow.target.alias}: {lane.spec.target}"
+    if row is None:
+        return TargetFailed(error=LeaderMoved(f"{where}: not in the answer"))
+    if row.error_code == NONE or row.error_code in OUT_OF_PLACE:
+        # An answer for a repeat names where the first copy is. Ours are never repeats unless
+        # another slot carries this lane too.
+        return SequenceMismatch()
+    error = broker_error(
+        f"{where}: source offsets [{batch.source_offset}, {batch.source_next_offset})",
+        row.error_code,
+        row.message,
+        permission=f"WRITE on topic {lane.spec.target.topic}",
+    )
+    if row.error_code == ErrorCode.message_too_large:
+        return BatchTooLarge(error=error)
+    return TargetFailed(error=error)
+
+
+def _target_reason(error: MirrorError) -> StallReason:
+    if isinstance(error, NotAuthorised):
+        return StallReason.NOT_AUTHORISED
+    return StallReason.TARGET_UNREACHABLE if error.retriable else StallReason.REFUSED_BY_TARGET
+
+
+def _source_reason(error: MirrorError) -> StallReason:
+    return (
+        StallReason.NOT_AUTHORISED
+        if isinstance(error, NotAuthorised)
+        else StallReason.SOURCE_UNREACHABLE
+    )

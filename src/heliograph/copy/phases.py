@@ -1,0 +1,116 @@
+"""The phases of a lane: values whose fields die with them. Runs on executors.
+
+`Stalled` and `Paused` are the states a lane shows; the other phases show as starting, copying or
+idle (`CarriedLane.state`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
+from heliograph.ledger.entries import new_author
+from heliograph.ledger.replay_guard import ReplayGuard
+from heliograph.ledger.runs import Run
+from heliograph.model import OffsetRange, Paused, Stalled, StallReason
+
+LANE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""More than this waiting for the target, and the lane is not fetched until half of it has gone."""
+RETRY_S: Final = 30.0
+"""How often a lane that a broker refused is tried again: what was wrong may have changed."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Resuming:
+    """The log is to be asked where the lane goes on."""
+
+    after_s: float = 0.0
+    """How long to wait before; more after each failure in a row."""
+    due: bool = field(init=False)
+    """Whether the log may be asked as soon as nothing is in flight; False once it is asked."""
+
+    def __post_init__(self) -> None:
+        self.due = self.after_s == 0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Running:
+    """All before the first cursor is in the target; what is queued here leaves in order.
+
+    Its identity tells answers to its own batches from those to batches of an earlier one.
+    """
+
+    cursor: LaneCursor
+    replay_guard: ReplayGuard
+    probe_first_batch: bool = False
+    """Whether the next batch travels alone: a target that knows nothing of the producer takes any
+    sequence as its first, so one refused would be skipped by the one behind it."""
+    author: str = field(default_factory=new_author)
+    """Signs the lane's runs, another one after each resume: an entry never takes the key of one
+    that covers more, so compaction drops none that explains the log."""
+    outgoing: deque[OutgoingBatch] = field(default_factory=deque)
+    unacked_runs: deque[Run] = field(default_factory=deque)
+    """Runs written ahead whose first record is not acknowledged yet."""
+    buffered_bytes: int = 0
+    """Queued and in flight."""
+    append_stream: int = -1
+    """Which connection carries the lane; chosen with the first batch, kept until the end."""
+    backpressured: bool = False
+    """Whether fetching waits until the target has taken more."""
+    throttled: bool = False
+
+    def runs_to_write(self, chunk: PreparedChunk) -> list[Run]:
+        """What the ledger must have before the chunk's batches may leave; none for most chunks."""
+        if not chunk.batches:
+            return chunk.runs
+        first, cursor = chunk.batches[0], self.cursor
+        start = Run(
+            position=first.position,
+            source_offset=first.source_offset,
+            target_offset=cursor.target_offset - cursor.position + first.position,
+        )
+        return self.replay_guard.told(start, chunk.runs)
+
+    def enqueue(self, chunk: PreparedChunk, ticket: int) -> int:
+        """Queue the chunk's batches behind `ticket`; returns their bytes."""
+        if self.outgoing:
+            # Never lower than the ticket of the batch in front: `TargetSide.release` looks at the
+            # last batch only and would otherwise drop the lane from those that wait.
+            ticket = max(ticket, self.outgoing[-1].ticket)
+        queued_bytes = 0
+        for batch in chunk.batches:
+            batch.ticket = ticket
+            queued_bytes += len(batch.view)
+        self.outgoing.extend(chunk.batches)
+        self.buffered_bytes += queued_bytes
+        self.backpressured = self.buffered_bytes >= LANE_BYTES_MAX
+        return queued_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why a lane is to stall, and when it tries again."""
+
+    reason: StallReason
+    detail: str
+    retry_s: float | None
+    """None where an operator must decide."""
+    lost: OffsetRange | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Draining:
+    """Nothing more is fetched; once the target has all that was, the lane stalls."""
+
+    running: Running
+    then: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The slot no longer carries the lane."""
+
+
+LanePhase = Resuming | Running | Draining | Stalled | Paused | Closed
