@@ -16,12 +16,11 @@ import pytest
 
 from heliograph.cli.app import main
 from heliograph.config.load import load_config
-from heliograph.ledger.lease import Leases
-from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.inside import carry
+from tests.kit.leasing import LeasesAside
 from tests.kit.mirror import write_config
 from tests.kit.records import (
     NewRec,
@@ -253,8 +252,7 @@ def test_status_from_outside_follows_a_mirror_that_runs_and_a_second_driver_stan
     pair: dict[str, LocalCluster], mirrored: Mirrored
 ) -> None:
     config = load_config(mirrored.file)
-    ledgers = LedgerService(config.clusters)
-    second = Leases(config, ledgers, lease_s=3.0, host="elsewhere")
+    second = LeasesAside(config, lease_s=3.0, host="elsewhere")
     try:
         with running_mirror(mirrored.file) as mirror:
             second.start()
@@ -266,8 +264,7 @@ def test_status_from_outside_follows_a_mirror_that_runs_and_a_second_driver_stan
             code = mirror.stop()
         wait_until(lambda: second.leads(FLOW), "the second driver to take over", timeout_s=5.0)
     finally:
-        second.release()
-        ledgers.close()
+        second.close()
 
     (flow,) = said.document["flows"]
     assert held_back
@@ -281,29 +278,24 @@ def test_a_silent_leader_is_followed_by_one_other_and_steps_down_when_it_is_back
     mirrored: Mirrored,
 ) -> None:
     config = load_config(mirrored.file)
-    desks = [LedgerService(config.clusters) for _ in range(3)]
-    silent, first, other = (
-        Leases(config, ledgers, lease_s=1.5, host=f"host-{number}")
-        for number, ledgers in enumerate(desks)
-    )
+    drivers = [LeasesAside(config, lease_s=1.5, host=f"host-{number}") for number in range(3)]
+    silent, first, other = drivers
     try:
         silent.start()
         wait_until(lambda: silent.leads(FLOW), "the first to lead")
-        silent._stop.set()  # renews no more, as on a machine that was suspended
+        silent.suspend()
         first.start()
         other.start()
 
         wait_until(lambda: first.leads(FLOW) or other.leads(FLOW), "one of the two to take over")
         both = first.leads(FLOW) and other.leads(FLOW)
-        silent._flows[FLOW]._claim()
+        silent.wake(FLOW)
 
         assert not both
         assert not silent.leads(FLOW)
     finally:
-        first.release()
-        other.release()
-        for ledgers in desks:
-            ledgers.close()
+        for driver in drivers:
+            driver.close()
 
 
 def test_a_bad_file_gets_all_its_problems_and_exit_code_2(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from xml.etree import ElementTree
 import pytest
 
 from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.blocking import Changed
 from heliograph.broker.clients import Clients
 from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.records import Record, RecordWriter
@@ -25,6 +27,7 @@ from heliograph.compat.checkpoints import CheckpointsJob
 from heliograph.config.load import load_config
 from heliograph.drill.schedule import DrillJob
 from heliograph.drill.shadow_groups import commit_shadows, new_tag
+from heliograph.driver.activity import FlowActivity
 from heliograph.driver.jobs import periodic_jobs
 from heliograph.driver.periodic import PeriodicJobs
 from heliograph.errors import DrillFailed
@@ -37,6 +40,7 @@ from heliograph.ledger.entries import (
     Tombstone,
     new_author,
 )
+from heliograph.ledger.lease import Leaderships
 from heliograph.ledger.runs import Run
 from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, TopicName, TopicPartition
@@ -45,6 +49,7 @@ from tests.kit.clusters import TopicNames
 from tests.kit.drilling import Pair, Scene, scene_of, webhook
 from tests.kit.groups import commit, committed
 from tests.kit.inside import carry
+from tests.kit.leasing import NoSlots
 from tests.kit.ledgers import open_ledger
 from tests.kit.mirror import lasting_topic
 from tests.kit.records import (
@@ -54,7 +59,7 @@ from tests.kit.records import (
     produce,
     produce_transactions,
 )
-from tests.kit.topics import create_topic, delete_records_before, wait_until
+from tests.kit.topics import create_topic, delete_records_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,14 +435,8 @@ def test_a_drill_that_is_due_is_done_once_and_its_failure_stays_shown(
         idle.step()
         scheduled = ask("drill", scene.file, "--every", "7d", "--sample", "30")
         loop = Counted(config, config.flow(scene.flow), ledgers, interval_s=0.1)
-        loops = PeriodicJobs([loop], lambda _: True)
 
-        stack.callback(loops.stop)
-        loops.start()
-        # The drill is a process of the lowest priority: a busy machine lets it wait.
-        wait_until(lambda: loop.steps >= 4, "four looks at the schedule", timeout_s=90)
-        problems = dict(loops.problems)
-        loops.stop()
+        problems = asyncio.run(problems_after(loop, steps=4))
 
         last = scene.last_drill()
         assert last is not None
@@ -486,6 +485,18 @@ def test_a_drill_that_cannot_be_done_raises_one_alarm_and_is_noted(
         assert len(heard) == 1
         forget_last(ledgers, good.flow)
     assert ask("drill", good.file, "--every", "off").code == 0
+
+
+async def problems_after(job: Counted, *, steps: int) -> Mapping[FlowId, str]:
+    """What a driver that leads every flow shows after so many steps of its only job."""
+    jobs = PeriodicJobs([job], Leaderships(), FlowActivity(NoSlots(), Changed()))
+    running = asyncio.create_task(jobs.run())
+    async with asyncio.timeout(120):
+        while job.steps < steps:
+            await asyncio.sleep(0.05)
+    running.cancel()
+    await jobs.settle()
+    return dict(jobs.problems)
 
 
 def forget_last(ledgers: LedgerService, flow: FlowId) -> None:

@@ -20,9 +20,7 @@ from heliograph.failback.divergence import Choice, Resolution
 from heliograph.failback.lane import ClusterPair, Settled, settled_lane
 from heliograph.ledger.access import open_ledger
 from heliograph.ledger.fence import fence_of
-from heliograph.ledger.lease import Leases
 from heliograph.ledger.locations import LaneLocation
-from heliograph.ledger.service import LedgerService
 from heliograph.ledger.translate import Exact
 from heliograph.model import TopicName
 from heliograph.procedure.steps import StepEvent
@@ -38,6 +36,7 @@ from tests.kit.failback import (
     with_offsets,
 )
 from tests.kit.groups import commit, committed
+from tests.kit.leasing import LeasesAside
 from tests.kit.maps import exact_offset
 from tests.kit.mirror import lasting_topic
 from tests.kit.records import (
@@ -395,14 +394,12 @@ def test_a_driver_does_not_begin_the_way_back_before_a_failback_has(
     stage.mirror(stage.there, lanes=1)
     stage.fence(stage.there)
 
-    with closing(LedgerService(stage.config.clusters)) as ledgers:
-        leases = Leases(stage.config, ledgers, lease_s=1.0)
+    with closing(LeasesAside(stage.config, lease_s=1.0)) as leases:
         leases.start()
         leases.wait_known(10)
         fence = leases.fence(stage.back)
         stage.fail_back()
         wait_until(lambda: leases.leads(stage.back), "a lease of the way back")
-        leases.release()
 
     assert fence is not None
     assert f"`heliograph failback --flow '{stage.there}'` begins this flow" in fence.why

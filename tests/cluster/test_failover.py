@@ -244,7 +244,7 @@ def test_an_unfinished_one_whose_fence_somebody_lifted_is_not_gone_on_with(stage
     stage.mirror()
     dies_after_fence(stage)
     ledgers = LedgerService(stage.config.clusters)
-    ledgers._call(ledgers._write(stage.flow, [unfence_entry()]))
+    ledgers.note(stage.flow, [unfence_entry()])
     ledgers.close()
 
     with pytest.raises(RecoveryRefused, match=r"was lifted since.*--abandon"):
@@ -337,7 +337,7 @@ def claim_mirrored(stage: Stage, *, records: int) -> None:
         target.describe_topics([TopicName(stage.mirrored)])[TopicName(stage.mirrored)],
     )
     heads = [head_entry(stage.topic, number, records=records) for number in (0, 1)]
-    ledgers._call(ledgers._write(stage.flow, heads))
+    ledgers.note(stage.flow, heads)
     ledgers.close()
 
 

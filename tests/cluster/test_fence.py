@@ -15,13 +15,14 @@ from heliograph.clock import now_ms
 from heliograph.ledger.access import open_ledger
 from heliograph.ledger.entries import AclEntry, Entry, Tombstone
 from heliograph.ledger.fence import Fence, fence_entry, unfence_entry
-from heliograph.ledger.lease import Leases
+from heliograph.ledger.lease import Activity
 from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
 from tests.kit.failing_over import Stage
+from tests.kit.leasing import LeasesAside
 from tests.kit.topics import create_topic, wait_until
 
 FENCE = Fence(at_ms=1, why="failed over for a test")
@@ -29,17 +30,18 @@ LEASE_S = 3.0
 
 
 class Busy:
-    """Somebody who carries the flow until told otherwise."""
+    """A driver that carries the flow until the test says otherwise."""
+
+    slot_count = 1
 
     def __init__(self) -> None:
         self.asked = 0
         self.is_done = False
 
-    def give_up(self, flow: FlowId) -> None:
+    async def idle(self, flow: FlowId) -> None:
         self.asked += 1
-
-    def carries(self, flow: FlowId) -> bool:
-        return not self.is_done
+        while not self.is_done:
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -50,14 +52,15 @@ def stage(pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path) -> S
 
 
 @contextmanager
-def driver(stage: Stage, *, exclusive: bool = True) -> Iterator[Leases]:
-    with closing(LedgerService(stage.config.clusters)) as ledgers:
-        leases = Leases(stage.config, ledgers, lease_s=LEASE_S, host="one", exclusive=exclusive)
+def driver(
+    stage: Stage, *, exclusive: bool = True, activity: Activity | None = None
+) -> Iterator[LeasesAside]:
+    made = LeasesAside(
+        stage.config, lease_s=LEASE_S, host="one", exclusive=exclusive, activity=activity
+    )
+    with closing(made) as leases:
         leases.start()
-        try:
-            yield leases
-        finally:
-            leases.release()
+        yield leases
 
 
 def note(stage: Stage, entry: Entry | Tombstone) -> None:
@@ -77,8 +80,7 @@ def test_a_driver_stops_at_once_and_lets_the_lease_go_only_when_nothing_is_carri
     stage: Stage,
 ) -> None:
     busy = Busy()
-    with driver(stage) as leases:
-        leases.carrying = busy
+    with driver(stage, activity=busy) as leases:
         wait_until(lambda: leases.leads(stage.flow), "the driver to lead")
 
         note(stage, fence_entry(FENCE))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,3 +208,57 @@ def test_clusters_that_refuse_or_do_not_answer_are_named_and_other_flows_go_on(
     assert "mistaken" not in caplog.text + str(problems)
     errors = [line.getMessage() for line in caplog.records if line.levelno == logging.ERROR]
     assert all(any(line.startswith(flow) for line in errors) for flow in problems)
+
+
+def test_a_mirror_whose_jvm_is_killed_says_so_starts_spark_again_and_goes_on(again: Route) -> None:
+    name = lasting_topic(again.source, f"{again.flow.source}-jvm", partitions=2)
+    produce(again.source, name, numbered(500, partitions=2))
+    with running_mirror(again.config) as run:
+        again.await_records(name, 500)
+
+        for member in run.family():
+            if "java" in member.name():
+                member.kill()
+        run.wait_for_words("ERROR", "Spark is gone: its JVM ended", "starting Spark again")
+        produce(again.source, name, numbered(500, partitions=2, start=500))
+        run.wait_for_words("Spark is up again", timeout_s=120)
+        again.await_records(name, 1_000, timeout_s=120)
+        code = run.stop()
+
+        assert code == 0, run.last_words
+        assert "Traceback" not in run.said
+    again.assert_arrives(name)
+
+
+def test_the_library_call_mirrors_until_it_has_seen_enough_or_is_asked_to_stop(
+    again: Route,
+) -> None:
+    name = lasting_topic(again.source, f"{again.flow.source}-library")
+    produce(again.source, name, numbered(300))
+    script = f"""
+import sys, threading
+import heliograph
+assert "heliograph.driver" not in sys.modules
+
+seen = []
+once = heliograph.run({str(again.config)!r}, once=True, on_progress=seen.append)
+print("once", sum(at.records for at in once.progress.values()), once.is_well, bool(seen))
+
+enough = heliograph.run({str(again.config)!r}, until=lambda progress: len(progress) == 1)
+print("until", len(enough.progress), enough.is_well)
+
+stop = heliograph.StopRequest()
+def stop_soon(status):
+    if status.progress:
+        threading.Thread(target=stop.make).start()
+asked = heliograph.run({str(again.config)!r}, stop=stop, on_progress=stop_soon)
+print("stop", asked.is_well)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=180, check=False
+    )
+
+    assert ran.stdout.splitlines() == ["once 300 True True", "until 1 True", "stop True"], (
+        ran.stderr[-3000:]
+    )
+    again.assert_arrives(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Iterator
@@ -111,7 +112,7 @@ def make(cluster: LocalCluster, name: str, partitions: int = 1, **config: str) -
 
 
 def plan(source: ClusterAdmin, target: ClusterAdmin, flow: FlowConfig) -> Provisioning:
-    seen = observe([source, target])
+    seen = asyncio.run(observe([source, target]))
     selection = select_topics(flow, seen.views[A].topics)
     names = [name for name, _ in selection.mirrored]
     source_view = with_settings(source, seen.views[A], names)
@@ -159,7 +160,7 @@ def test_lanes_can_be_planned_as_soon_as_the_target_is_prepared(
     flow = flow_of("soon")
 
     prepare_target(target, flow, plan(source, target, flow))
-    seen = observe([source, target])
+    seen = asyncio.run(observe([source, target]))
     selection = select_topics(flow, seen.views[A].topics)
     lanes = plan_lanes(flow, selection, seen.views[A], seen.views[B])
 
@@ -242,7 +243,7 @@ def test_settings_that_are_not_shown_become_the_sentence_that_says_so(
 ) -> None:
     name = make(clusters[B], "hidden-settings")
     grant(clusters[B], on(MIRROR, "topic", name, "DESCRIBE"))
-    view = observe([limited]).views[B]
+    view = asyncio.run(observe([limited])).views[B]
 
     filled = with_settings(limited, view, [name]).topics[name]
 
@@ -288,7 +289,7 @@ def test_an_unreachable_cluster_is_named_in_time_and_the_others_are_seen(
         admin = ClusterAdmin(gone, timeout_s=3)
         began = time.monotonic()
 
-        seen = observe([admin, source])
+        seen = asyncio.run(observe([admin, source]))
 
         assert time.monotonic() - began < 8
         assert set(seen.views) == {A}

@@ -12,14 +12,18 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from heliograph.broker.blocking import Changed
 from heliograph.broker.clients import Clients
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, MirrorConfig
 from heliograph.copy.flow import FetchLimits, fetch_limits
 from heliograph.copy.shuttle import Shuttle
+from heliograph.driver.activity import FlowActivity
 from heliograph.driver.jobs import periodic_jobs
 from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
 from heliograph.driver.reconcile import Reconciler
+from heliograph.driver.stop import StopRequest
+from heliograph.ledger.lease import Leaderships
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
@@ -32,6 +36,7 @@ from heliograph.model import (
     SlotId,
     Stalled,
 )
+from tests.kit.leasing import NoSlots
 from tests.kit.topics import wait_until
 
 _CALL_S_MAX: Final = 30.0
@@ -123,7 +128,8 @@ class InsideMirror:
             limits = fetch_limits(self.config)
             slots = InsideSlots(self.config.clusters, limits)
             self.slots = stack.enter_context(closing(slots))
-            self.reconciler = Reconciler(self.config, self.ledgers, self.clients, 1, leads)
+            others = Leaderships(flow.id for flow in self.config.flows if not leads(flow.id))
+            self.reconciler = Reconciler(self.config, self.ledgers, self.clients, 1, others)
             self._end = stack.pop_all()
         self.jobs: dict[tuple[FlowId, str], PeriodicJob] = {
             (job.flow, job.what): job
@@ -134,7 +140,7 @@ class InsideMirror:
         self._end.close()
 
     def reconcile(self) -> None:
-        self.reconciler.reconcile(self.slots)
+        asyncio.run(self.reconciler.reconcile(self.slots))
 
     def catch_up(self, lanes: int | None = None) -> None:
         """Until all lanes are idle, as many as are planned unless told."""
@@ -171,32 +177,41 @@ class InsideMirror:
         self.slots.apply({_ONLY_SLOT: ()})
 
 
+async def _follow(inside: InsideMirror, stop: StopRequest, *, periodic: bool) -> None:
+    """What a driver does until it is asked to stop, without leases and reports."""
+    activity = FlowActivity(NoSlots(), Changed())
+    jobs = PeriodicJobs(list(inside.jobs.values()) if periodic else [], Leaderships(), activity)
+    working = asyncio.create_task(jobs.run())
+    stopping = asyncio.create_task(stop.wait())
+    while not stopping.done():
+        await inside.reconciler.apply_policies(inside.slots)
+        if inside.reconciler.due_in_s == 0.0:
+            await inside.reconciler.reconcile(inside.slots)
+        await asyncio.wait({stopping}, timeout=_TICK_S)
+    working.cancel()
+    await jobs.settle()
+
+
 @contextmanager
 def running_inside(file: Path, *, periodic: bool = False) -> Iterator[InsideMirror]:
     """A mirror that follows its topics and lanes until the block ends; with `periodic` jobs too."""
     with closing(InsideMirror(file)) as inside:
-        stop = threading.Event()
+        stop = StopRequest()
         problems: list[BaseException] = []
 
         def follow() -> None:
             try:
-                while not stop.wait(_TICK_S):
-                    inside.reconciler.apply_policies(inside.slots)
-                    if inside.reconciler.due:
-                        inside.reconcile()
+                asyncio.run(_follow(inside, stop, periodic=periodic))
             except BaseException as exc:  # noqa: BLE001 - raised on the test's own thread below
                 problems.append(exc)
 
         inside.reconcile()
         follower = threading.Thread(target=follow, daemon=True)
-        jobs = PeriodicJobs(list(inside.jobs.values()) if periodic else [], lambda _: True)
         follower.start()
-        jobs.start()
         try:
             yield inside
         finally:
-            stop.set()
-            jobs.stop()
+            stop.make()
             follower.join(_IDLE_S_MAX)
         assert not problems, problems
         assert not inside.slots.has_ended, "the slot ended by itself"

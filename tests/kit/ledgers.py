@@ -25,7 +25,7 @@ def begin_lanes(ledgers: LedgerService, flow: FlowId, topic: str, written: Topic
     entries: list[Entry] = []
     for partition in range(written.partition_count):
         entries += _begun(TopicName(topic), partition, written.id)
-    ledgers._call(ledgers._write(flow, entries))
+    ledgers.note(flow, entries)
 
 
 def _begun(topic: TopicName, partition: int, target_id: TopicId | None) -> list[Entry]:

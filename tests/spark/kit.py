@@ -62,8 +62,8 @@ def running_slots(
     carrier: CarrierFactory = FakeCarrier,
     clusters: Clusters | None = None,
 ) -> Iterator[Slots]:
-    slots = Slots(session, clusters=clusters or {}, engine=config, carrier=carrier)
-    slots.start(count)
+    slots = Slots(clusters=clusters or {}, engine=config, carrier=carrier)
+    slots.start(session, count)
     try:
         yield slots
     finally:

@@ -31,27 +31,46 @@ with running_session(config) as session, running_slots(session, config) as slots
 """
 
 DRIVER_WITHOUT_JVM = """
+import sys, threading
+from pathlib import Path
 import psutil
-from heliograph.errors import EngineError
+from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.engine.application import SparkApplication
 from heliograph.engine.slots import Slots
-from heliograph.engine.session import start_session
+from heliograph.errors import EngineError
+from heliograph.model import SlotId
 from tests.spark.fake_carrier import FakeCarrier
-from tests.spark.kit import engine, wait_running
+from tests.spark.kit import engine, wait_moving, wait_running
+from tests.unit.engine.lanes import lane
 
-config = engine("local[2]")
-session = start_session(config)
-slots = Slots(session, clusters={}, engine=config, carrier=FakeCarrier)
-slots.start(1)
+def kill_jvm():
+    for child in psutil.Process().children():
+        if "java" in child.name():
+            child.kill()
+            child.wait()
+
+settings = engine("local[2]", journal=Path(sys.argv[1]))
+spark = SparkApplication(MirrorConfig(clusters={}, pairs=(), engine=settings), print)
+spark.start()
+gone = threading.Event()
+slots = Slots(clusters={}, engine=settings, carrier=FakeCarrier, on_spark_gone=gone.set)
+slots.start(spark.session, 1)
+slots.apply({SlotId(0): (lane(0),)})
+wait_moving(slots, lane(0).id)
+kill_jvm()
+gone.wait(60)
+spark.start_again()
+slots.use(spark.session)
 wait_running(slots)
-for child in psutil.Process().children():
-    if "java" in child.name():
-        child.kill()
-        child.wait()
+wait_moving(slots, lane(0).id)
+print("goes on")
+slots.stop()
+kill_jvm()
+settings.spark["spark.driver.extraJavaOptions"] = "-XX:NoSuchOption"
 try:
-    slots.apply({})
+    spark.start_again()
 except EngineError as exc:
     print(exc)
-slots.stop()
 """
 
 
@@ -111,9 +130,36 @@ def test_slots_of_a_frozen_driver_stop_within_the_lease_and_return_when_it_wakes
     )
 
 
-def test_a_driver_whose_jvm_is_killed_says_so_and_ends() -> None:
+def test_slots_go_on_in_a_new_session_when_the_jvm_is_killed(journal: Path) -> None:
     driver = subprocess.run(
-        [sys.executable, "-c", DRIVER_WITHOUT_JVM],
+        [sys.executable, "-c", DRIVER_WITHOUT_JVM, str(journal)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+    assert driver.returncode == 0, driver.stderr
+    assert "goes on" in driver.stdout
+    assert "Spark is gone: its JVM ended or the application was stopped, and cannot be" in (
+        driver.stdout
+    )
+    assert "NoSuchOption" in driver.stdout.splitlines()[-1]
+
+
+def test_a_master_that_is_wrong_is_one_sentence_that_names_it() -> None:
+    script = """
+from heliograph.engine.session import start_session
+from heliograph.errors import EngineError
+from tests.spark.kit import engine
+try:
+    start_session(engine("bogus"))
+except EngineError as exc:
+    print(exc)
+"""
+    driver = subprocess.run(
+        [sys.executable, "-c", script],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -121,5 +167,7 @@ def test_a_driver_whose_jvm_is_killed_says_so_and_ends() -> None:
         check=False,
     )
 
-    assert "Spark is gone: its JVM ended" in driver.stdout, driver.stderr
-    assert driver.returncode == 0
+    (sentence,) = driver.stdout.splitlines()
+    assert sentence.startswith("Spark did not start on bogus: ")
+    assert "Master" in sentence, driver.stderr
+    assert "Traceback" not in driver.stderr

@@ -62,15 +62,15 @@ def run_audit(
 
 
 def audit_runner(
-    session: Any,
+    session: Callable[[], Any],
     clusters: Mapping[FlowId, tuple[ClusterConfig, ClusterConfig]],
     is_wanted: Callable[[], bool],
 ) -> Callable[[Sequence[AuditUnit], Callable[[UnitOutcome], None]], None]:
-    """Audits in the session of a mirror that runs: few tasks, and none once it is to end."""
+    """Audits in the session a running mirror has: few tasks, and none once it is to end."""
     order = new_order(clusters)
 
     def run(units: Sequence[AuditUnit], on_outcome: Callable[[UnitOutcome], None]) -> None:
-        run_audit(session, order, units, on_outcome, tasks_max=_TASKS_BESIDE, is_wanted=is_wanted)
+        run_audit(session(), order, units, on_outcome, tasks_max=_TASKS_BESIDE, is_wanted=is_wanted)
 
     return run
 

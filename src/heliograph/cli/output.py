@@ -42,11 +42,17 @@ def flowed(text: str) -> str:
 def start_logging(line: str = "%(asctime)s %(levelname)s %(message)s") -> None:
     handler = _PresentStderr()
     handler.setFormatter(logging.Formatter(line))
+    handler.addFilter(_is_not_py4j)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     # It tells of every connection to the JVM that it closes.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     # It tells of every connection that it authenticates, and how.
     logging.getLogger("aiokafka").setLevel(logging.ERROR)
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    """py4j writes a traceback to the root logger when a JVM ends, and raises the error as well."""
+    return not (record.name == "root" and record.module == "java_gateway")
 
 
 class _PresentStderr(logging.StreamHandler[IO[str]]):

@@ -1,25 +1,28 @@
-"""Run the slow loops of all flows beside the copying. Runs on the driver.
+"""Run the periodic jobs of all flows beside the copying. Runs on the driver's loop.
 
-A loop never overlaps itself and never holds up another: each step has a thread of its own. A step
-that fails is tried again at the loop's next turn; what failed is shown until a step succeeds.
+A job never overlaps itself and never holds up another: each is a task, and each step blocks on a
+thread of its own. A step that fails is tried again at the job's next turn; what failed is shown
+until a step succeeds.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
+from heliograph.broker.blocking import blocking, first_of
 from heliograph.clock import monotonic_s
+from heliograph.driver.activity import FlowActivity
 from heliograph.errors import DrillFailed, MirrorError
+from heliograph.ledger.lease import Leaderships
 from heliograph.model import FlowId
 
 log = logging.getLogger(__name__)
 
-_TICK_S: Final = 0.2
-_JOIN_S_MAX: Final = 10.0
+_LAST_STEPS_S_MAX: Final = 10.0
 
 
 class PeriodicJob(Protocol):
@@ -36,56 +39,57 @@ class PeriodicJob(Protocol):
     def interval_s(self) -> float: ...
 
     def step(self) -> None:
-        """Do it once; may be repeated after a crash at any line. Raises `BrokerError`."""
+        """Do it once; may be repeated after a crash at any line. Raises `BrokerError`.
+
+        Called on a thread of its own, and may block.
+        """
         ...
 
 
 @runtime_checkable
 class LastStep(Protocol):
-    """A loop that has more to do when it ends than a step: what it holds back otherwise."""
+    """A job that has more to do when it ends than a step: what it holds back otherwise."""
 
     def finish(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    loop: PeriodicJob
-    due_s: float = 0.0
+    job: PeriodicJob
     is_running: bool = False
     problem: str = ""
 
 
 class PeriodicJobs:
-    """All loops of a run. Steps begin only while `leads` says that the flow is ours."""
+    """All jobs of a run. Steps begin only while this driver leads the flow."""
 
-    def __init__(self, loops: Sequence[PeriodicJob], leads: Callable[[FlowId], bool]) -> None:
-        self._turns = [_Turn(loop) for loop in loops]
-        self._leads = leads
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="loops", daemon=True)
+    def __init__(
+        self,
+        jobs: Sequence[PeriodicJob],
+        leaderships: Leaderships,
+        activity: FlowActivity,
+    ) -> None:
+        self._turns = [_Turn(job) for job in jobs]
+        self._leaderships, self._activity = leaderships, activity
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self) -> None:
-        self._thread.start()
+    async def run(self) -> None:
+        """Until it is cancelled; then `settle` or `finish`."""
+        async with asyncio.TaskGroup() as tasks:
+            for turn in self._turns:
+                tasks.create_task(self._keep(turn), name=f"{turn.job.flow} {turn.job.what}")
 
-    def stop(self) -> None:
-        """Begin no step any more and wait for those under way, within reason. May be repeated."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(_JOIN_S_MAX)
-        deadline_s = monotonic_s() + _JOIN_S_MAX
-        while any(turn.is_running for turn in self._turns) and monotonic_s() < deadline_s:
-            threading.Event().wait(0.05)
+    async def settle(self) -> None:
+        """Wait, within reason, for the steps under way; none may begin any more."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_LAST_STEPS_S_MAX)
 
-    def finish(self) -> None:
-        """One last step of each loop, one after the other: what was copied is told everywhere."""
-        self.stop()
+    async def finish(self) -> None:
+        """One last step of each job, one after the other, so that all that was copied is known."""
+        await self.settle()
         for turn in self._turns:
-            if not turn.is_running and self._leads(turn.loop.flow):
-                self._step(turn, is_last=True)
-
-    def is_busy(self, flow: FlowId) -> bool:
-        """Whether a step of the flow is under way."""
-        return any(turn.is_running and turn.loop.flow == flow for turn in self._turns)
+            if not turn.is_running:
+                await self._step(turn, is_last=True)
 
     @property
     def problems(self) -> Mapping[FlowId, str]:
@@ -93,40 +97,43 @@ class PeriodicJobs:
         found: dict[FlowId, list[str]] = {}
         for turn in self._turns:
             if turn.problem:
-                found.setdefault(turn.loop.flow, []).append(f"{turn.loop.what}: {turn.problem}")
+                found.setdefault(turn.job.flow, []).append(f"{turn.job.what}: {turn.problem}")
         return {flow: "; ".join(sentences) for flow, sentences in found.items()}
 
-    def _keep(self) -> None:
-        while not self._stop.wait(_TICK_S):
-            for turn in self._turns:
-                if turn.is_running or turn.due_s > monotonic_s():
-                    continue
-                # Busy before it asks: who waits until it is not busy may then rely on the answer.
-                turn.is_running = True
-                if not self._leads(turn.loop.flow):
-                    turn.is_running, turn.problem = False, ""
-                    continue
-                turn.due_s = monotonic_s() + turn.loop.interval_s
-                # Not a pool's: those keep a process alive whose cluster does not answer.
-                threading.Thread(target=self._step, args=(turn,), name="loop", daemon=True).start()
+    async def _keep(self, turn: _Turn) -> None:
+        flow = turn.job.flow
+        while True:
+            if not self._leaderships.leads(flow):
+                turn.problem = ""
+                await self._leaderships.wait_leading(flow)
+            due_s = monotonic_s() + turn.job.interval_s
+            step = asyncio.create_task(self._step(turn))
+            self._tasks.add(step)
+            step.add_done_callback(self._tasks.discard)
+            # A step that was begun goes on when this task is cancelled: `settle` waits for it.
+            await asyncio.shield(step)
+            while self._leaderships.leads(flow) and (left_s := due_s - monotonic_s()) > 0:
+                await first_of(self._leaderships.changed, timeout_s=left_s)
 
-    def _step(self, turn: _Turn, *, is_last: bool = False) -> None:
-        name = f"{turn.loop.flow}: {turn.loop.what}"
+    async def _step(self, turn: _Turn, *, is_last: bool = False) -> None:
+        name = f"{turn.job.flow}: {turn.job.what}"
+        if not self._leaderships.leads(turn.job.flow):
+            return
+        work = turn.job.finish if is_last and isinstance(turn.job, LastStep) else turn.job.step
+        turn.is_running = True
         try:
-            if is_last and isinstance(turn.loop, LastStep):
-                turn.loop.finish()
-            else:
-                turn.loop.step()
+            with self._activity.job(turn.job.flow):
+                await blocking(work)
         except DrillFailed as exc:
             # Nothing is tried again before the next drill is due.
             self._failed(turn, name, str(exc), again="")
         except MirrorError as exc:
-            again = f"; tried again every {turn.loop.interval_s:g} s"
+            again = f"; tried again every {turn.job.interval_s:g} s"
             self._failed(turn, name, str(exc), again=again)
         except Exception as exc:  # our own bug must not end what others copy
             if not turn.problem:
-                log.exception("%s: a bug, please report it", name)
-            turn.problem = f"bug: {type(exc).__name__}"
+                log.exception("unexpected error in %s of %s", turn.job.what, turn.job.flow)
+            turn.problem = f"unexpected error: {type(exc).__name__}"
         else:
             if turn.problem:
                 log.info("%s: works again", name)

@@ -8,12 +8,12 @@ makes the targets ready and hands the lanes to slots. It may be repeated after a
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.blocking import blocking
 from heliograph.broker.clients import Clients
 from heliograph.broker.view import ClusterView
 from heliograph.clock import monotonic_s
@@ -22,6 +22,7 @@ from heliograph.driver.assignment import assign, weigh
 from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
 from heliograph.driver.prepare import prepare_target
 from heliograph.errors import BrokerError, NotAuthorised
+from heliograph.ledger.lease import Leaderships
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
@@ -49,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class SlotPool(Protocol):
-    """What steering needs of `heliograph.engine.slots.Slots`."""
+    """What a reconciler needs of `heliograph.engine.slots.Slots`."""
 
     def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None: ...
     def resume(self, ids: Iterable[LaneId]) -> None: ...
@@ -75,8 +76,23 @@ class _FlowState:
     """Mirrored topics to delete once no slot carries them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """What planning a flow found out and made ready."""
+
+    lanes: tuple[Lane, ...]
+    waiting: int
+    gone: tuple[GoneTopic, ...]
+    is_complete: bool
+    """False where a topic could not be made ready."""
+
+
 class Reconciler:
-    """All flows of one configuration. Used by one thread, but for `drop_lost_flows`."""
+    """All flows of one configuration, on the driver's loop.
+
+    Clusters are looked at and changed on threads (`blocking`): there only the `notes`, `adoption`
+    and `absences` of the flow that is planned change, and no two plans run at once.
+    """
 
     RETRY_S = 5.0
 
@@ -86,14 +102,10 @@ class Reconciler:
         ledgers: LedgerService,
         clients: Clients,
         slot_count: int,
-        leads: Callable[[FlowId], bool] = lambda _: True,
-        why_fenced: Callable[[FlowId], str] = lambda _: "",
+        leaderships: Leaderships | None = None,
     ) -> None:
         self._config = config
-        self._leads = leads
-        self._why_fenced = why_fenced
-        """Why nobody may carry a flow, or nothing."""
-        self._handing_out = threading.Lock()
+        self._leaderships = leaderships or Leaderships()
         self._ledgers = ledgers
         self._slot_ids = tuple(SlotId(number) for number in range(slot_count))
         self._admins: dict[ClusterAlias, ClusterAdmin] = {}
@@ -114,19 +126,25 @@ class Reconciler:
     def lanes(self) -> tuple[Lane, ...]:
         """Of the flows that are led by this driver."""
         return tuple(
-            lane for flow, state in self._flows.items() if self._leads(flow) for lane in state.lanes
+            lane
+            for flow, state in self._flows.items()
+            if self._leaderships.leads(flow)
+            for lane in state.lanes
         )
 
     @property
     def problems(self) -> Mapping[FlowId, str]:
         """Why a flow stands still or could not be planned; empty when all were."""
-        found = {flow: self._why_fenced(flow) or s.problem for flow, s in self._flows.items()}
+        found = {
+            flow: self._leaderships.why_fenced(flow) or state.problem
+            for flow, state in self._flows.items()
+        }
         return {flow: problem for flow, problem in found.items() if problem}
 
     @property
     def fenced(self) -> frozenset[FlowId]:
-        """Flows that nobody may carry until somebody lifts their fence."""
-        return frozenset(flow for flow in self._flows if self._why_fenced(flow))
+        """Flows that no driver may carry until their fence is lifted."""
+        return frozenset(flow for flow in self._flows if self._leaderships.why_fenced(flow))
 
     @property
     def unadopted(self) -> int:
@@ -135,48 +153,55 @@ class Reconciler:
 
     @property
     def ready(self) -> bool:
-        return all(state.ready or self._why_fenced(flow) for flow, state in self._flows.items())
-
-    @property
-    def due(self) -> bool:
-        return any(
-            state.due_s <= monotonic_s() if self._leads(flow) else bool(state.lanes)
-            for flow, state in self._flows.items()
+        return all(
+            state.ready or self._leaderships.why_fenced(flow) for flow, state in self._flows.items()
         )
 
-    def reconcile(self, slots: SlotPool) -> None:
+    @property
+    def due_in_s(self) -> float:
+        """How long `reconcile` has nothing to do, unless a leadership changes."""
+        waits_s = [
+            state.due_s - monotonic_s()
+            if self._leaderships.leads(flow)
+            else (0.0 if state.lanes else float("inf"))
+            for flow, state in self._flows.items()
+        ]
+        return max(0.0, min(waits_s, default=float("inf")))
+
+    async def reconcile(self, slots: SlotPool) -> None:
         """Bring what runs one step closer to what should run."""
         self._give_up_led_by_others()
         due = [
             state
             for flow, state in self._flows.items()
-            if state.due_s <= monotonic_s() and self._leads(flow)
+            if state.due_s <= monotonic_s() and self._leaderships.leads(flow)
         ]
         aliases = {
             alias for state in due for alias in (state.config.id.source, state.config.id.target)
         }
-        seen = observe([self._admins[alias] for alias in aliases])  # I/O: topics, leaders, ids
+        seen = await observe([self._admins[alias] for alias in aliases])  # I/O: topics, leaders
         for state in due:
             flow = state.config.id
             unseen = seen.unseen.get(flow.source) or seen.unseen.get(flow.target)
             try:
                 if unseen is not None:
                     raise unseen
-                self._plan(state, seen.views)
+                self._planned(state, await blocking(self._plan, state, seen.views))
             except BrokerError as exc:
                 self._failed(state, exc)
         self._hand_out(slots)
         for state in due:
             if state.gone:
                 try:
-                    self._delete_gone(state, slots)
+                    gone, state.gone = state.gone, ()
+                    await blocking(self._delete_gone, state, gone, slots.current())
                 except BrokerError as exc:
                     self._failed(state, exc)
 
     def drop_lost_flows(self, slots: SlotPool) -> None:
-        """Lanes of flows that are not led any more leave the slots, settled; from any thread.
+        """Lanes of flows that are not led any more leave the slots, settled.
 
-        Whoever steers may wait for a dead cluster at that moment, and they must not wait with it.
+        May be called while `reconcile` waits for a dead cluster.
         """
         self._hand_out(slots)
 
@@ -184,13 +209,16 @@ class Reconciler:
         """Move lanes away from a slot that carries far more than the others; usually nothing."""
         self._hand_out(slots)
 
-    def apply_policies(self, slots: SlotPool) -> Mapping[LaneId, LaneProgress]:
+    async def apply_policies(self, slots: SlotPool) -> Mapping[LaneId, LaneProgress]:
         """Follow the lanes; apply policies where a lane waits for a decision."""
         progress = slots.progress()
         by_id = {lane.id: lane for lane in self.lanes}
         for lane_id, at in progress.items():
             if isinstance(at.state, Stalled) and not at.state.retrying and lane_id in by_id:
-                self._decide(slots, by_id[lane_id], at, at.state)
+                try:
+                    await self._decide(slots, by_id[lane_id], at, at.state)
+                except BrokerError as exc:
+                    self._failed(self._flows[lane_id.flow], exc)
         return progress
 
     def finished(self, progress: Mapping[LaneId, LaneProgress]) -> bool:
@@ -207,10 +235,11 @@ class Reconciler:
     def _give_up_led_by_others(self) -> None:
         """Their lanes leave the slots, settled; once the flow is ours again, it is planned anew."""
         for flow, state in self._flows.items():
-            if not self._leads(flow):
+            if not self._leaderships.leads(flow):
                 state.lanes, state.ready, state.due_s, state.problem = (), False, 0.0, ""
 
-    def _plan(self, state: _FlowState, views: Mapping[ClusterAlias, ClusterView]) -> None:
+    def _plan(self, state: _FlowState, views: Mapping[ClusterAlias, ClusterView]) -> _Planned:
+        """Look at one flow and make its target ready; blocks."""
         config = state.config
         source_admin, target_admin = self._admins[config.id.source], self._admins[config.id.target]
         source, target = views[config.id.source], views[config.id.target]
@@ -232,19 +261,26 @@ class Reconciler:
         kept = [lane for lane in state.lanes if lane.id.source.topic in hidden]
         planned = plan_lanes(config, selection, source, target)
         waiting = state.adoption.waiting(planned, target, self._ledgers)
-        state.lanes = (*(lane for lane in planned if lane.id not in waiting), *kept)
-        self._look_for_deleted(state, source, target)
-        state.ready, state.problem = True, ""
-        state.unadopted = len(waiting)
-        if waiting:
+        return _Planned(
+            lanes=(*(lane for lane in planned if lane.id not in waiting), *kept),
+            waiting=len(waiting),
+            gone=self._find_deleted(state, source, target),
+            is_complete=not prepared.problems,
+        )
+
+    def _planned(self, state: _FlowState, planned: _Planned) -> None:
+        config = state.config
+        state.lanes, state.gone = planned.lanes, planned.gone
+        state.ready, state.problem, state.unadopted = True, "", planned.waiting
+        if planned.waiting:
             state.problem = (
-                f"{len(waiting)} partitions were mirrored by MirrorMaker 2 and wait for "
+                f"{planned.waiting} partitions were mirrored by MirrorMaker 2 and wait for "
                 "`heliograph adopt` (on.unadopted = append copies them again from the start)"
             )
             self._say(state, f"{config.id}: {state.problem}", Severity.PROBLEM)
         interval_s = config.refresh_interval_s if config.refresh_enabled else float("inf")
         # A topic that is not ready is tried again soon, not at the next refresh.
-        state.due_s = monotonic_s() + (self.RETRY_S if prepared.problems else interval_s)
+        state.due_s = monotonic_s() + (interval_s if planned.is_complete else self.RETRY_S)
 
     def _hidden_topics(
         self,
@@ -265,9 +301,9 @@ class Reconciler:
             self._say(state, f"{selection.flow}: {why}", Severity.PROBLEM)
         return frozenset(hidden)
 
-    def _look_for_deleted(
+    def _find_deleted(
         self, state: _FlowState, source: ClusterView, target: ClusterView
-    ) -> None:
+    ) -> tuple[GoneTopic, ...]:
         found = find_deleted(
             state.config,
             self._config.flows,
@@ -279,16 +315,17 @@ class Reconciler:
         )
         for sentence in found.refused:
             self._say(state, f"{state.config.id}: {sentence}", Severity.PROBLEM)
-        state.gone = found.to_delete
+        return found.to_delete
 
-    def _delete_gone(self, state: _FlowState, slots: SlotPool) -> None:
-        gone, state.gone = state.gone, ()
+    def _delete_gone(
+        self, state: _FlowState, gone: tuple[GoneTopic, ...], carried: Mapping[LaneId, SlotId]
+    ) -> None:
         deleted = delete_mirrored(
             state.config,
             gone,
             target_admin=self._admins[state.config.id.target],
             ledgers=self._ledgers,
-            carried=slots.current(),
+            carried=carried.keys(),
         )
         for topic in deleted.topics:
             log.warning("%s: %s: deleted, as on the source", state.config.id, topic.target)
@@ -308,11 +345,6 @@ class Reconciler:
             log.log(logging.ERROR if weight is Severity.PROBLEM else logging.INFO, "%s", text)
 
     def _hand_out(self, slots: SlotPool) -> None:
-        # Two hands at once could put lanes back that the other has just taken away.
-        with self._handing_out:
-            self._assign(slots)
-
-    def _assign(self, slots: SlotPool) -> None:
         lanes = {lane.id: lane for lane in self.lanes}
         weights = {lane: weigh(load) for lane, load in slots.loads().items()}
         widths = {
@@ -326,7 +358,7 @@ class Reconciler:
             assignment[slot].append(lanes[lane_id])
         slots.apply({slot: tuple(some) for slot, some in assignment.items()})
 
-    def _decide(self, slots: SlotPool, lane: Lane, at: LaneProgress, state: Stalled) -> None:
+    async def _decide(self, slots: SlotPool, lane: Lane, at: LaneProgress, state: Stalled) -> None:
         config = self._flows[lane.id.flow].config
         # A decision is written once; the slot needs a moment to follow it. The same may happen
         # again before anything was mirrored: more is lost, or there is yet another topic.
@@ -336,14 +368,14 @@ class Reconciler:
         if state.reason is StallReason.RETENTION_OVERRUN and state.lost is not None:
             if config.on_retention_overrun != "skip":
                 return
-            self._ledgers.skip(lane, at, state.lost)
+            await blocking(self._ledgers.skip, lane, at, state.lost)
             log.warning(
                 "%s: gave up source offsets [%d, %d)", lane.id, state.lost.start, state.lost.end
             )
         elif state.reason is StallReason.TOPIC_RECREATED:
             if config.on_topic_recreated != "restart":
                 return
-            self._ledgers.restart(lane, at)
+            await blocking(self._ledgers.restart, lane, at)
             self._flows[lane.id.flow].due_s = 0.0  # the lane must learn the new topic's id
             log.warning("%s: goes on with the recreated topic", lane.id)
         else:

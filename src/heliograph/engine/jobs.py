@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
@@ -73,7 +73,7 @@ def spark_is_gone(context: SparkContext) -> bool:
     """Whether nothing can be submitted any more: the JVM ended or the application was stopped."""
     try:
         return bool(context._jsc.sc().isStopped())
-    except (Py4JNetworkError, OSError, AttributeError):
+    except (Py4JError, OSError, AttributeError):
         return True
 
 

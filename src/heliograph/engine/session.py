@@ -40,7 +40,11 @@ _TASK_FAILURES_MAX: Final = 1_000_000
 _LIGHT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVM carries no records, so it need not compile well: half the CPU of its start is saved."""
 _LOCAL: Final = re.compile(r"local(?:\[\s*(\d+|\*)\s*\])?$")
-_LOG_LINES: Final = 5
+_REASON: Final = re.compile(
+    r"(?:Unrecognized VM option|(?:Exception|Error): (?!An error occurred)).+"
+)
+"""Where a line of Java's says what is wrong, behind the class's name if there is one."""
+_UNANSWERED: Final = ("masters are unresponsive", "stopped SparkContext")
 _PASSED_BY_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 _ORDER_BYTES_MAX: Final = 2**31 - 1
 _ENCRYPTING: Final = (
@@ -72,32 +76,84 @@ def start_session(
     _set_environment(engine)
     tell("starting Spark")
     heard = signal.getsignal(signal.SIGINT)
-    with _environment_without(secret_variables):
-        context = _start_context(conf, scratch / "spark.log")
-    if threading.current_thread() is threading.main_thread():
-        # SparkContext takes Ctrl-C for itself and cancels all jobs: what should drain would die.
-        signal.signal(signal.SIGINT, heard)
+    log = scratch / "spark.log"
+    try:
+        with _environment_without(secret_variables):
+            context = _start_context(conf, log)
+        if threading.current_thread() is threading.main_thread():
+            # SparkContext takes Ctrl-C for itself and cancels all jobs: what should drain would
+            # die.
+            signal.signal(signal.SIGINT, heard)
+        return _prepare(context, engine, scratch, clusters or {}, tell)
+    except EngineError:
+        forget_session()
+        raise
+    except (Py4JError, PySparkException, OSError, AttributeError) as exc:
+        # AttributeError: a context that stopped by itself has no JVM behind its attributes.
+        forget_session()
+        master = conf.get("spark.master", "")
+        raise EngineError(f"Spark did not start on {master}: {_why(log, exc)}") from exc
+
+
+def _prepare(
+    context: SparkContext,
+    engine: EngineConfig,
+    scratch: Path,
+    clusters: Mapping[ClusterAlias, ClusterConfig],
+    tell: Callable[[str], None],
+) -> SparkSession:
     context.setLogLevel(engine.spark.get("spark.log.level", "ERROR"))
-    secrets = any(_holds_secrets(cluster) for cluster in (clusters or {}).values())
+    # A JVM that ends cuts the connection; by default that is a traceback on stderr.
+    context._accumulatorServer.handle_error = _log_cut
+    secrets = any(_holds_secrets(cluster) for cluster in clusters.values())
     if secrets and not is_local(context.master) and not _encrypts(context.getConf()):
         _log.warning(
             "credentials of the clusters go to the executors unencrypted; "
             "spark.authenticate and spark.network.crypto.enabled change that"
         )
-    session = SparkSession(context)
-    try:
-        if not _shares_this_interpreter(context.master):
-            tell("sending the package to the executors")
-            context.addPyFile(str(_pack(scratch)))
-            verify_executors(context)
-    except EngineError:
-        session.stop()
-        raise
-    return session
+    if not _shares_this_interpreter(context.master):
+        tell("sending the package to the executors")
+        context.addPyFile(str(_pack(scratch)))
+        verify_executors(context)
+    return SparkSession(context)
+
+
+def _log_cut(request: object, address: object) -> None:
+    _log.debug("the connection of Spark's accumulators at %s was cut", address)
 
 
 def stop_session(session: SparkSession) -> None:
-    session.stop()
+    """End Spark; whatever state it is in."""
+    try:
+        session.stop()
+    except (Py4JError, PySparkException, OSError, AttributeError) as exc:
+        _log.debug("Spark did not stop in order: %s", _telling_line(exc))
+        forget_session()
+
+
+def forget_session() -> None:
+    """Let another session be started in this process: the JVM of the one before is gone, or ends
+    with this."""
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    if context is not None:
+        context._jsc = None  # nothing is left to be stopped over there
+        context.stop()
+    if gateway is not None and _PASSED_BY_SPARK_SUBMIT not in os.environ:
+        process = getattr(gateway, "proc", None)
+        if process is not None:
+            process.kill()
+            process.wait()
+        try:
+            gateway.close()
+        except (Py4JError, OSError) as exc:
+            _log.debug("connections to a JVM that ended: %s", exc)
+        SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def is_startable() -> bool:
+    """Whether this process may start Spark anew: not the one that spark-submit has started."""
+    return _PASSED_BY_SPARK_SUBMIT not in os.environ
 
 
 def is_local(master: str) -> bool:
@@ -191,13 +247,21 @@ def _set_environment(engine: EngineConfig) -> None:
 
 def _start_context(conf: SparkConf, log: Path) -> SparkContext:
     with log.open("wb") as stderr:
-        try:
-            gateway = _gateway(conf, stderr)
-            return SparkContext(conf=conf, gateway=gateway)
-        except (Py4JError, PySparkException, OSError) as exc:
-            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            said = lines[-_LOG_LINES:] or [_telling_line(exc)]
-            raise EngineError("Spark did not start: " + "\n  ".join(said)) from exc
+        gateway = _gateway(conf, stderr)
+        return SparkContext(conf=conf, gateway=gateway)
+
+
+def _why(log: Path, exc: Exception) -> str:
+    """One line that says why Spark did not start: its own, or that of the exception."""
+    said = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    lines = [*said, *str(exc).splitlines()]
+    # Spark gives up on a master after a minute and stops by itself, whatever is done with it then.
+    if any(sign in line for line in lines for sign in _UNANSWERED):
+        return "the master does not answer"
+    found = next(filter(None, map(_REASON.search, lines)), None)
+    if found is None:
+        return _telling_line(exc)
+    return found.group().removeprefix("Exception: ").removeprefix("Error: ").strip()
 
 
 def _gateway(conf: SparkConf, stderr: IO[bytes]) -> JavaGateway | None:

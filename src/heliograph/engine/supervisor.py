@@ -106,6 +106,7 @@ class SlotSupervisor:
         self._progress: dict[LaneId, LaneProgress] = {}
         self._rates: dict[LaneId, _Rate] = {}
         self._closing = False
+        self._is_held = False
         self.roster = Roster()
 
     # What the owner asks.
@@ -136,6 +137,17 @@ class SlotSupervisor:
             post = self._posts.get(slot)
             if post is not None and post.session is not None:
                 post.session.send(message)
+
+    def hold(self) -> None:
+        """Start no slot until `proceed`: there is no Spark to start it on."""
+        self._is_held = True
+
+    def proceed(self) -> None:
+        """Start what is missing at once: what failed, failed for want of Spark."""
+        self._is_held = False
+        for post in self._posts.values():
+            post.start_at_s, post.failures = 0.0, 0
+        self.tick()
 
     def drain(self) -> None:
         """Nothing is replaced from here on."""
@@ -261,7 +273,8 @@ class SlotSupervisor:
             if post.session is not None:
                 post.heard_s = post.session.heard_s
             if post.job is None:
-                if now_s >= post.start_at_s and not self._closing and not post.leaving:
+                is_wanted = not (self._closing or post.leaving or self._is_held)
+                if is_wanted and now_s >= post.start_at_s:
                     self._start(post)
             elif (why := self._why_over(post, now_s)) is not None:
                 self._replace(post, why, now_s)
@@ -315,7 +328,7 @@ class SlotSupervisor:
             start_at_s=now_s + backoff_s,
             detail=why,
         )
-        if backoff_s == 0.0:
+        if backoff_s == 0.0 and not self._is_held:
             self._start(self._posts[post.slot])
 
     def _dismiss(self, post: _SlotRecord) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -91,7 +92,7 @@ def plan_flows(config: MirrorConfig) -> tuple[FlowPlan, ...]:
         for flow in config.flows
     }
     by_alias = {side.cluster.alias: side.admin for side in made}
-    seen = observe(list(by_alias.values()))
+    seen = asyncio.run(observe(list(by_alias.values())))
     ledgers = LedgerService(config.clusters)
     try:
         outlooks = [_outlook(flow, *sides[flow.id], seen, ledgers) for flow in config.flows]

@@ -16,6 +16,7 @@ from heliograph.clock import now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, MirrorError
 from heliograph.inspect.status import StatusReader
+from heliograph.ledger.access import lease_ledger, require_unled
 from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.locations import LaneLocation, Wanted
 from heliograph.model import FlowId, LaneId, TopicPartition
@@ -55,28 +56,31 @@ async def reset_lanes(
     """What a reset would do to each lane of the topics, done if `write`; raises `MirrorError`."""
     reader = StatusReader(config, wanted)
     try:
-        locations = [
-            location
-            for location in await reader.locations(config.flow(flow))
-            if partition is None or location.lane.source.partition == partition
-        ]
-        store = reader.ledger(flow)
-        holder = store.view.holder
-        if holder is not None and holder.until_ms >= now_ms():
-            raise MirrorError(
-                f"{flow} is mirrored by {holder.host} (pid {holder.pid}); stop it first. "
-                "If it crashed, its lease expires in "
-                f"{(holder.until_ms - now_ms()) / 1000:.0f} s"
-            )
-        bounds = await _bounds(reader, config.flow(flow), locations)
-        resets = tuple(_reset(location, bounds[location.lane.source], to) for location in locations)
+        planned = await _plan(reader, config.flow(flow), to, partition)
+        require_unled(reader.ledger(flow).view, flow)
         if write:
-            await store.write(
-                [_start(location, r) for location, r in zip(locations, resets, strict=True)]
-            )
-        return resets
+            # A driver that started since would go on where the lanes are, so the flow is leased,
+            # and planned again: it may have run and ended in between.
+            async with lease_ledger(config, flow) as ledger:
+                planned = await _plan(reader, config.flow(flow), to, partition)
+                await ledger.store.write([_start(location, reset) for location, reset in planned])
+        return tuple(reset for _, reset in planned)
     finally:
         await reader.close()
+
+
+async def _plan(
+    reader: StatusReader, flow: FlowConfig, to: str | int, partition: int | None
+) -> list[tuple[LaneLocation, LaneReset]]:
+    locations = [
+        location
+        for location in await reader.locations(flow)
+        if partition is None or location.lane.source.partition == partition
+    ]
+    bounds = await _bounds(reader, flow, locations)
+    return [
+        (location, _reset(location, bounds[location.lane.source], to)) for location in locations
+    ]
 
 
 async def _bounds(

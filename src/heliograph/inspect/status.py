@@ -7,16 +7,16 @@ and when it ran on another machine. What a cluster does not tell is None, never 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import ClientRole, ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
 from heliograph.inspect.lag import first_pending_record
-from heliograph.ledger.access import require_ledger
+from heliograph.ledger.access import require_ledger, within
 from heliograph.ledger.drill_note import LastDrill, last_of
 from heliograph.ledger.entries import FlowEntry, LeaseEntry, ledger_topic
 from heliograph.ledger.fence import Fence, fence_of
@@ -154,7 +154,11 @@ class StatusReader:
         target = self._cluster(flow.id, self._config.target_of(flow.id))
         store = self._store(flow.id, target)
         try:
-            return await _within(locate_lanes(flow, target, store, self._wanted), target.alias)
+            return await within(
+                locate_lanes(flow, target, store, self._wanted),
+                ANSWER_S_MAX,
+                f"cluster {target.alias}",
+            )
         except LeaderMoved as exc:
             require_ledger(target, flow.id, exc)
             raise
@@ -186,7 +190,9 @@ class StatusReader:
         source = self.source(flow.id)
         problem = ""
         try:
-            seen = await _within(_look(source, locations, flow), source.alias)
+            seen = await within(
+                _look(source, locations, flow), ANSWER_S_MAX, f"cluster {source.alias}"
+            )
         except BrokerError as exc:
             unreachable[flow.id.source] = problem = str(exc)
             seen = {}
@@ -313,10 +319,3 @@ def _unknown(flow: FlowId, problem: str) -> FlowStatus:
 
 def _known(offset: int | BrokerError | None) -> int | None:
     return offset if isinstance(offset, int) else None
-
-
-async def _within(work: Coroutine[Any, Any, T], alias: ClusterAlias) -> T:
-    try:
-        return await asyncio.wait_for(work, ANSWER_S_MAX)
-    except TimeoutError as exc:
-        raise BrokerUnreachable(f"cluster {alias}: no answer in {ANSWER_S_MAX:.0f} s") from exc

@@ -1,26 +1,192 @@
-"""A flow's ledger held by one command for a moment, so that no driver works on it. Driver only."""
+"""Ledgers as driver and commands reach them: read, decided on, leased. Runs on the driver.
+
+`LedgerAccess` is for a driver, which keeps many ledgers open; `open_ledger`, `read_ledger` and
+`lease_ledger` are for a command that needs one for a moment.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from heliograph.broker.admin import ClusterAdmin
-from heliograph.broker.cluster import Cluster, open_cluster
+from heliograph.broker.blocking import blocking
+from heliograph.broker.cluster import EARLIEST, Cluster, open_cluster
 from heliograph.clock import now_ms
-from heliograph.config.schema import MirrorConfig
-from heliograph.errors import BrokerError, LeaderMoved, MirrorError
-from heliograph.ledger.entries import LEDGER_PARTITIONS, LeaseEntry, ledger_topic
+from heliograph.config.schema import ClientRole, ClusterConfig, MirrorConfig
+from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, MirrorError
+from heliograph.ledger.entries import (
+    LEDGER_PARTITIONS,
+    Entry,
+    FlowEntry,
+    LeaseEntry,
+    LossEntry,
+    StartEntry,
+    Tombstone,
+    ledger_topic,
+    new_author,
+)
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
-from heliograph.model import FlowId
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Lane,
+    LaneProgress,
+    OffsetRange,
+    StallReason,
+    TopicName,
+)
 
+T = TypeVar("T")
+
+_CALL_S_MAX: Final = 120.0
+_LET_GO_S_MAX: Final = 5.0
 _LEASE_MS: Final = 300_000
 """Longer than anything is written here; it is let go at the end."""
+
+
+class LedgerAccess:
+    """The ledgers of all flows on one event loop: connections and views are kept in between.
+
+    Slots never decide anything that the source does not fix. What to do about a loss or a recreated
+    topic is decided by the driver and written here, where every slot and later driver finds it.
+    Every call is bounded in time and raises `BrokerUnreachable` when it is over.
+    """
+
+    def __init__(self, clusters: Mapping[ClusterAlias, ClusterConfig]) -> None:
+        self.author: Final = new_author()
+        """Tells what this process writes from what others do."""
+        self._configs = clusters
+        self._clusters: dict[tuple[ClusterAlias, ClientRole], Cluster] = {}
+        self._stores: dict[FlowId, LedgerStore] = {}
+
+    async def view(self, flow: FlowId) -> LedgerView:
+        """The ledger as it is now. The view changes with the next call."""
+        store = self._store(flow)
+        await within(store.catch_up(), _CALL_S_MAX, f"ledger of {flow}")
+        return store.view
+
+    async def ask(self, flow: FlowId, question: Callable[[LedgerView], T]) -> T:
+        """What `question` finds in the ledger as it is now; nothing changes while it looks."""
+        return question(await self.view(flow))
+
+    async def open(self, flow: FlowId, source_cluster_id: str | None) -> FlowEntry:
+        """The flow's producer; made now if the ledger names none."""
+        await self.view(flow)
+        store = self._store(flow)
+        if store.view.flow is None:
+            producer_id, epoch = await self._cluster(flow.target, "producer").new_producer_id()
+            entry = FlowEntry(
+                flow=flow,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                source_cluster_id=source_cluster_id or "",
+                created_ms=now_ms(),
+            )
+            await self.note(flow, [entry])
+            # Another driver may have been first; then its producer counts for both.
+            await self.view(flow)
+        if store.view.flow is None:
+            raise BrokerUnreachable(f"{flow}: the ledger does not show what was written to it")
+        return store.view.flow
+
+    async def claim(self, flow: FlowId, entry: LeaseEntry) -> LeaseEntry | None:
+        """Take or renew the lease unless another has it; who has it afterwards."""
+        claimed = claim_lease(self._store(flow), entry)
+        return await within(claimed, _CALL_S_MAX, f"ledger of {flow}")
+
+    async def let_go(self, flow: FlowId, entry: LeaseEntry) -> None:
+        """End a lease that is ours, or that of a driver which is known to be dead."""
+        ended = replace(entry, at_ms=now_ms(), lease_ms=0)
+        # It ends by itself before long, so a driver that leaves does not wait for a dead cluster.
+        written = self._store(flow).write_or_refuse([ended])
+        await within(written, _LET_GO_S_MAX, f"ledger of {flow}")
+
+    async def note(self, flow: FlowId, entries: Iterable[Entry | Tombstone]) -> None:
+        """Write entries in order; they are durable when this returns."""
+        await within(self._store(flow).write_or_refuse(entries), _CALL_S_MAX, f"ledger of {flow}")
+
+    async def forget_lanes(self, flow: FlowId, topics: Collection[TopicName]) -> None:
+        """Forget all lanes of these topics, as if they had never begun. No slot may carry them."""
+        view = await self.view(flow)
+        lanes = [lane for lane in view.lanes if lane.topic in topics]
+        # One after the other, in the order the view gives: see `LedgerView.lane_keys`.
+        keys = [key for lane in lanes for key in view.lane_keys(lane.topic, lane.partition)]
+        await self.note(flow, [Tombstone(key=key) for key in keys])
+
+    async def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> None:
+        """Decide that `lost` is given up: counted for ever, and the lane goes on behind it."""
+        source = lane.id.source
+        loss = LossEntry(
+            topic=source.topic,
+            partition=source.partition,
+            position=progress.position,
+            lost=lost,
+            reason=StallReason.RETENTION_OVERRUN,
+            at_ms=now_ms(),
+        )
+        await self.view(lane.id.flow)
+        start = self._start(lane, progress, lost.end)
+        await self.note(lane.id.flow, [loss, start])
+
+    async def restart(self, lane: Lane, progress: LaneProgress) -> None:
+        """Decide that the lane goes on with the recreated source topic, from its first record."""
+        source = self._cluster(lane.id.flow.source, "consumer")
+        await source.refresh([lane.id.source.topic])
+        first = (await source.list_offsets([lane.id.source], EARLIEST))[lane.id.source]
+        if isinstance(first, BrokerError):
+            raise first
+        topic = source.topic(lane.id.source.topic)
+        if topic is None:
+            raise BrokerUnreachable(f"cluster {source.alias}: {lane.id.source} is gone again")
+        # The lane may still name the topic that is gone; the entry names the one there is.
+        renewed = replace(lane, source_topic_id=topic.id)
+        await self.view(lane.id.flow)
+        await self.note(lane.id.flow, [self._start(renewed, progress, first)])
+
+    async def close(self) -> None:
+        for store in self._stores.values():
+            await store.close()
+        for cluster in self._clusters.values():
+            cluster.close()
+
+    def _cluster(self, alias: ClusterAlias, role: ClientRole) -> Cluster:
+        """Sources are read as a consumer and targets written as a producer, as slots do it."""
+        if (alias, role) not in self._clusters:
+            self._clusters[alias, role] = open_cluster(self._configs[alias], role)
+        return self._clusters[alias, role]
+
+    def _store(self, flow: FlowId) -> LedgerStore:
+        if flow not in self._stores:
+            target = self._cluster(flow.target, "producer")
+            self._stores[flow] = LedgerStore(target, ledger_topic(flow.source))
+        return self._stores[flow]
+
+    def _start(self, lane: Lane, progress: LaneProgress, source_offset: int) -> StartEntry:
+        store = self._store(lane.id.flow)
+        record = store.view.begun_lane(lane.id.source.topic, lane.id.source.partition)
+        last = None if record is None else record.starts[-1]
+        # The first start at a position counts. Where nothing was mirrored since the last one, this
+        # one takes its key: what that one begins with is gone, so nobody can follow it any more.
+        replaces = last is not None and last.position == progress.position
+        return StartEntry(
+            topic=lane.id.source.topic,
+            partition=lane.id.source.partition,
+            position=progress.position,
+            author=last.author if last is not None and replaces else self.author,
+            source_offset=source_offset,
+            target_offset=progress.target_next_offset,
+            source_topic_id=lane.source_topic_id,
+            target_topic_id=last.target_topic_id if last is not None else None,
+            at_ms=now_ms(),
+            adopted=last is not None and replaces and last.adopted,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +230,7 @@ def require_ledger(target: Cluster, flow: FlowId, exc: LeaderMoved) -> None:
 @asynccontextmanager
 async def lease_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[OpenLedger]:
     """To write it; made if there is none. Raises `MirrorError` while a driver leads the flow."""
-    ClusterAdmin(config.target_of(flow)).ensure_compacted_topic(
-        ledger_topic(flow.source),
-        partitions=LEDGER_PARTITIONS,
-        replication_factor=config.flow(flow).replication_factor,
-    )
+    await ensure_ledger(config, flow)
     async with open_ledger(config, flow) as ledger:
         lease = await _claimed(ledger.store, flow)
         try:
@@ -77,9 +239,20 @@ async def lease_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[Open
             await ledger.store.write([replace(lease, at_ms=now_ms(), lease_ms=0)])
 
 
+async def ensure_ledger(config: MirrorConfig, flow: FlowId) -> None:
+    """Make the ledger's topic unless it is there."""
+
+    def ensure() -> None:
+        ClusterAdmin(config.target_of(flow)).ensure_compacted_topic(
+            ledger_topic(flow.source),
+            partitions=LEDGER_PARTITIONS,
+            replication_factor=config.flow(flow).replication_factor,
+        )
+
+    await blocking(ensure)
+
+
 async def _claimed(store: LedgerStore, flow: FlowId) -> LeaseEntry:
-    await store.catch_up()
-    require_unled(store.view, flow)
     lease = LeaseEntry(
         author=store.author,
         host=socket.gethostname(),
@@ -88,21 +261,42 @@ async def _claimed(store: LedgerStore, flow: FlowId) -> LeaseEntry:
         lease_ms=_LEASE_MS,
         slot_count=0,
     )
-    await store.write([lease])
-    # A driver that started at this moment may have been first; then it leads.
-    await store.catch_up()
-    if store.view.holder is None or store.view.holder.author != store.author:
-        await store.write([replace(lease, lease_ms=0)])
+    holder = await claim_lease(store, lease)
+    if holder is None or holder.author != store.author:
         require_unled(store.view, flow)
+        raise MirrorError(f"{flow}: the ledger does not show the lease that was written to it")
     return lease
 
 
+async def claim_lease(store: LedgerStore, entry: LeaseEntry) -> LeaseEntry | None:
+    """Take or renew the lease unless another process has it; who has it afterwards."""
+    await store.catch_up()
+    holder = store.view.holder
+    if holder is None or holder.author == entry.author or holder.until_ms < entry.at_ms:
+        await store.write_or_refuse([entry])
+        # Another process may have been first; then it leads, and this one lets go at once: see
+        # `LedgerView.holder`.
+        await store.catch_up()
+        if store.view.holder is None or store.view.holder.author != entry.author:
+            await store.write_or_refuse([replace(entry, lease_ms=0)])
+    return store.view.holder
+
+
 def require_unled(view: LedgerView, flow: FlowId) -> None:
-    """Raises `MirrorError` while a driver carries the flow, by its own last word."""
+    """Raises `MirrorError` while another process holds the lease, by its own last word."""
     holder = view.holder
     left_ms = 0 if holder is None else holder.until_ms - now_ms()
     if holder is not None and left_ms >= 0:
         raise MirrorError(
-            f"{flow} is carried by {holder.host} pid {holder.pid}; stop it first "
-            f"(one that was killed is given up for dead in {left_ms / 1000:.0f} s)"
+            f"{flow} is mirrored by {holder.host} (pid {holder.pid}); stop it first. "
+            f"If it crashed, its lease expires in {left_ms / 1000:.0f} s"
         )
+
+
+async def within(work: Awaitable[T], timeout_s: float, subject: str) -> T:
+    """What `work` gives; raises `BrokerUnreachable` when it takes longer."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await work
+    except TimeoutError as exc:
+        raise BrokerUnreachable(f"{subject}: no answer in {timeout_s:.0f} s") from exc

@@ -9,19 +9,22 @@ not, until the fence is lifted.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
-import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.blocking import Changed, blocking
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError
-from heliograph.ledger.entries import LEDGER_PARTITIONS, LeaseEntry, ledger_topic
+from heliograph.ledger.access import LedgerAccess, ensure_ledger
+from heliograph.ledger.entries import LeaseEntry, ledger_topic
 from heliograph.ledger.fence import Fence, fence_of
-from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId
 from heliograph.processes import is_alive
 
@@ -30,28 +33,83 @@ log = logging.getLogger("heliograph")
 LEASE_S_DEFAULT: Final = 15.0
 _LOOKS_PER_LEASE: Final = 15
 _RENEWALS_PER_LEASE: Final = 3
-_GIVING_UP_PARTS: Final = 150
-_JOIN_S_MAX: Final = 1.0
 
 
-class Carrying(Protocol):
-    """What the driver does for the flows it leads; called from the threads of the leases."""
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """This driver carries the flow."""
 
-    def give_up(self, flow: FlowId) -> None:
-        """Take the flow's lanes off the slots; `leads` says no by then. Does not wait for them."""
+
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """Another driver carries the flow, or it is not known yet which one does."""
+
+    holder: LeaseEntry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """No driver may carry the flow until the fence is lifted."""
+
+    fence: Fence
+
+    @property
+    def why(self) -> str:
+        return self.fence.why
+
+
+Leadership = Leading | Standby | Fenced
+
+
+class Leaderships:
+    """What this driver is to each flow: values that tasks read, and wait for to change."""
+
+    def __init__(self, flows: Iterable[FlowId] = ()) -> None:
+        self.changed: Final = Changed()
+        self._values: dict[FlowId, Leadership] = {flow: Standby() for flow in flows}
+
+    def __getitem__(self, flow: FlowId) -> Leadership:
+        """A pair that mirrors nothing has no lease, and is every driver's to look after."""
+        return self._values.get(flow, Leading())
+
+    def __setitem__(self, flow: FlowId, value: Leadership) -> None:
+        if self._values.get(flow) != value:
+            self._values[flow] = value
+            self.changed.notify()
+
+    def leads(self, flow: FlowId) -> bool:
+        return isinstance(self[flow], Leading)
+
+    def why_fenced(self, flow: FlowId) -> str:
+        """Nothing where the flow is not fenced."""
+        value = self[flow]
+        return value.why if isinstance(value, Fenced) else ""
+
+    async def wait_leading(self, flow: FlowId) -> None:
+        while not self.leads(flow):
+            await self.changed.wait()
+
+
+class Activity(Protocol):
+    """What the driver does for its flows, as far as a lease must know."""
+
+    @property
+    def slot_count(self) -> int:
+        """Written into leases for `heliograph status`; 0 until Spark is up."""
         ...
 
-    def carries(self, flow: FlowId) -> bool:
-        """Whether anything is still done for the flow: a slot has a lane, a loop is at work."""
+    async def idle(self, flow: FlowId) -> None:
+        """Wait until nothing is done for the flow: no slot has a lane, no job is at work."""
         ...
 
 
 class Leases:
-    """Claims the lease of every flow and renews it, each on a thread of its own.
+    """Claims the lease of every flow and renews it, each in a task of its own.
 
     A driver that waits for a slow cluster must not lose what it leads, so nothing here waits for
-    the driver, nor one flow for another. A lease counts as lost only when another is seen to have
-    it: a target that does not answer can be written by nobody else either.
+    the driver's other tasks, nor one flow for another. A lease counts as lost only when another
+    driver is seen to have it: a target that does not answer can be written by no other driver
+    either.
 
     With `exclusive` off no lease is claimed and every flow is led that has no fence.
     """
@@ -59,55 +117,45 @@ class Leases:
     def __init__(
         self,
         config: MirrorConfig,
-        ledgers: LedgerService,
+        ledgers: LedgerAccess,
+        activity: Activity,
         *,
         lease_s: float = LEASE_S_DEFAULT,
         host: str | None = None,
         exclusive: bool = True,
     ) -> None:
-        self.slot_count = 0
-        """Told to whoever asks; known once Spark is up."""
-        self.carrying: Carrying | None = None
-        """Who must have let a flow go before its lease is; None while nothing is carried yet."""
-        self.exclusive: Final = exclusive
-        self._stop = threading.Event()
-        self._flows = {
-            flow.id: _FlowLease(
+        self.leaderships: Final = Leaderships(flow.id for flow in config.flows)
+        self._flows = [
+            _FlowLease(
                 flow,
                 config,
                 ledgers,
+                activity,
+                self.leaderships,
                 lease_s=lease_s,
                 host=host or socket.gethostname(),
-                owner=self,
+                exclusive=exclusive,
             )
             for flow in config.flows
-        }
+        ]
 
-    def start(self) -> None:
-        for flow in self._flows.values():
-            threading.Thread(
-                target=flow.keep, args=(self._stop,), name=f"lease {flow.id}", daemon=True
-            ).start()
+    async def run(self) -> None:
+        """Until it is cancelled; then `release`."""
+        async with asyncio.TaskGroup() as tasks:
+            for flow in self._flows:
+                tasks.create_task(flow.run(), name=f"lease {flow.id}")
 
-    def wait_known(self, timeout_s: float) -> None:
+    async def wait_known(self, timeout_s: float) -> None:
         """Until it is known of every flow who leads it, or the time is over."""
-        deadline_s = monotonic_s() + timeout_s
-        for flow in self._flows.values():
-            flow.known.wait(max(0.0, deadline_s - monotonic_s()))
+        waits = [asyncio.create_task(flow.known.wait()) for flow in self._flows]
+        if waits:
+            _, pending = await asyncio.wait(waits, timeout=timeout_s)
+            for task in pending:
+                task.cancel()
 
-    def leads(self, flow: FlowId) -> bool:
-        return self._flows[flow].leads
-
-    def fence(self, flow: FlowId) -> Fence | None:
-        """What keeps everybody from carrying the flow, as last seen."""
-        return self._flows[flow].fence
-
-    def release(self) -> None:
+    async def release(self) -> None:
         """Let the next driver take over at once. May be repeated."""
-        self._stop.set()
-        for flow in self._flows.values():
-            flow.ended.wait(_JOIN_S_MAX)
-            flow.release()
+        await asyncio.gather(*(flow.release() for flow in self._flows))
 
 
 class _FlowLease:
@@ -115,83 +163,84 @@ class _FlowLease:
         self,
         flow: FlowConfig,
         config: MirrorConfig,
-        ledgers: LedgerService,
+        ledgers: LedgerAccess,
+        activity: Activity,
+        leaderships: Leaderships,
         *,
         lease_s: float,
         host: str,
-        owner: Leases,
+        exclusive: bool,
     ) -> None:
         self.id: Final = flow.id
-        self.led: LeaseEntry | None = None
-        self.fence: Fence | None = None
-        self.known = threading.Event()
-        self.ended = threading.Event()
-        self._flow, self._config, self._ledgers, self._owner = flow, config, ledgers, owner
-        self._lease_s, self._host = lease_s, host
+        self.known = asyncio.Event()
+        self._flow, self._config, self._ledgers = flow, config, ledgers
+        self._activity, self._leaderships = activity, leaderships
+        self._lease_s, self._host, self._exclusive = lease_s, host, exclusive
+        self._held: LeaseEntry | None = None
+        """Our lease; a fenced flow keeps it until nothing is under way."""
         self._has_ledger = False
         self._other: tuple[LeaseEntry, float] | None = None
         """Who else leads, and when it was last seen to renew."""
         self._renewed_s = 0.0
-        self._told = ""
+        self._logged = ""
 
-    @property
-    def leads(self) -> bool:
-        # Before the first look at the ledger nobody knows whether there is a fence.
-        is_ours = self.led is not None if self._owner.exclusive else self.known.is_set()
-        return is_ours and self.fence is None
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except BrokerError as exc:
+                self._log_once(f"lease of {self.id}: {exc}")
+            else:
+                self.known.set()
+            if not await self._has_settled():
+                await asyncio.sleep(self._lease_s / _LOOKS_PER_LEASE)
 
-    def keep(self, stop: threading.Event) -> None:
-        try:
-            while not stop.is_set():
-                try:
-                    self._look()
-                except BrokerError as exc:
-                    self._tell(f"lease of {self.id}: {exc}")
-                else:
-                    self.known.set()
-                # Neither a holder that lets go nor a fence should wait longer than a look takes.
-                giving_up = self.fence is not None and self.led is not None
-                stop.wait(self._lease_s / (_GIVING_UP_PARTS if giving_up else _LOOKS_PER_LEASE))
-        finally:
-            self.ended.set()
-
-    def release(self) -> None:
-        led, self.led = self.led, None
-        if led is None:
+    async def release(self) -> None:
+        held, self._held = self._held, None
+        if isinstance(self._leaderships[self.id], Leading):
+            self._leaderships[self.id] = Standby()
+        if held is None:
             return
         try:
-            self._ledgers.let_go(self.id, led)
+            await self._ledgers.let_go(self.id, held)
         except BrokerError as exc:
-            log.warning("lease of %s: not released, it ends by itself: %s", self.id, exc)
+            log.warning("lease of %s not released, it expires by itself: %s", self.id, exc)
 
-    def _look(self) -> None:
+    async def _has_settled(self) -> bool:
+        """Wait, within a look's time, until a fenced flow that is still held has settled."""
+        if self._held is None or not isinstance(self._leaderships[self.id], Fenced):
+            return False
+        try:
+            async with asyncio.timeout(self._lease_s / _LOOKS_PER_LEASE):
+                await self._activity.idle(self.id)
+        except TimeoutError:
+            return True  # the look that follows renews the lease where that is due
+        await self.release()
+        return False
+
+    async def _look(self) -> None:
         if not self._has_ledger:
-            target = ClusterAdmin(self._config.target_of(self.id))
-            target.ensure_compacted_topic(
-                ledger_topic(self.id.source),
-                partitions=LEDGER_PARTITIONS,
-                replication_factor=self._flow.replication_factor,
-            )
+            await ensure_ledger(self._config, self.id)
             self._has_ledger = True
-        fence, holder, is_new = self._ledgers.ask(
+        fence, holder, is_new = await self._ledgers.ask(
             self.id, lambda view: (fence_of(view), view.holder, view.flow is None)
         )
         if fence is None and is_new:
-            fence = self._failback_first()
+            fence = await self._failback_first()
         if fence is not None:
-            self._stand_down(fence)
+            await self._stand_down(fence)
             return
-        if self.fence is not None:
-            log.info("flow %s: its fence is gone", self.id)
-            self.fence = None
-        if not self._owner.exclusive:
-            return
-        if self._needs_no_claim(holder):
-            self._note(holder)
+        if isinstance(self._leaderships[self.id], Fenced):
+            log.info("fence of %s lifted", self.id)
+            self._leaderships[self.id] = Standby() if self._held is None else Leading()
+        if not self._exclusive:
+            self._leaderships[self.id] = Leading()
+        elif self._needs_no_claim(holder):
+            await self._observe_holder(holder)
         else:
-            self._claim()
+            await self._claim()
 
-    def _failback_first(self) -> Fence | None:
+    async def _failback_first(self) -> Fence | None:
         """A way back that begins by itself would copy all that is there behind what is there.
 
         That is so where topics keep their names and the way there was failed over: clients have
@@ -201,42 +250,37 @@ class _FlowLease:
         is_enabled = any(flow.id == there for flow in self._config.flows)
         if not (is_enabled and self._flow.policy.keeps_names):
             return None
-        ledger = ledger_topic(there.source)
-        if ledger not in ClusterAdmin(self._config.target_of(there)).describe_topics([ledger]):
+        admin, ledger = ClusterAdmin(self._config.target_of(there)), ledger_topic(there.source)
+        if ledger not in await blocking(admin.describe_topics, [ledger]):
             return None
-        fence = self._ledgers.ask(there, fence_of)
+        fence = await self._ledgers.ask(there, fence_of)
         if fence is None:
             return None
         why = f"{there} was failed over: `heliograph failback --flow '{there}'` begins this flow"
         return Fence(at_ms=fence.at_ms, why=why)
 
     def _needs_no_claim(self, holder: LeaseEntry | None) -> bool:
-        if self.led is None:
+        if self._held is None:
             return self._other is not None and self._renews(*self._other)
         is_ours = holder is not None and holder.author == self._ledgers.author
         return is_ours and not self._renewal_is_due
 
-    def _stand_down(self, fence: Fence) -> None:
+    async def _stand_down(self, fence: Fence) -> None:
         """Nothing is begun any more; the lease is let go once nothing is under way."""
-        if self.fence is None:
-            log.warning("flow %s stands still: %s", self.id, fence.why)
-        self.fence = fence
-        carrying = self._owner.carrying
-        if carrying is None or not carrying.carries(self.id):
-            self.release()
-            return
-        carrying.give_up(self.id)
-        if self.led is not None and self._renewal_is_due:
-            # Whoever waits for the flow to stand still must not take us for dead.
-            self._claim()
+        if not isinstance(self._leaderships[self.id], Fenced):
+            log.warning("flow %s is fenced, not mirroring: %s", self.id, fence.why)
+        self._leaderships[self.id] = Fenced(fence)
+        if self._held is not None and self._renewal_is_due:
+            # A failover waits for the flow to stand still and must not take this driver for dead.
+            await self._claim()
 
     @property
     def _renewal_is_due(self) -> bool:
         return monotonic_s() - self._renewed_s >= self._lease_s / _RENEWALS_PER_LEASE
 
-    def _claim(self) -> None:
+    async def _claim(self) -> None:
         self._renewed_s = monotonic_s()
-        self._note(self._ledgers.claim(self.id, self._entry()))
+        await self._observe_holder(await self._ledgers.claim(self.id, self._entry()))
 
     def _entry(self) -> LeaseEntry:
         return LeaseEntry(
@@ -245,31 +289,33 @@ class _FlowLease:
             pid=os.getpid(),
             at_ms=now_ms(),
             lease_ms=int(self._lease_s * 1000),
-            slot_count=self._owner.slot_count,
+            slot_count=self._activity.slot_count,
         )
 
     def _renews(self, holder: LeaseEntry, seen_s: float) -> bool:
         """Whether it was seen to renew within its lease, whatever its clock says."""
         return monotonic_s() - seen_s < holder.lease_ms / 1000
 
-    def _note(self, holder: LeaseEntry | None) -> None:
+    async def _observe_holder(self, holder: LeaseEntry | None) -> None:
         if holder is not None and holder.author == self._ledgers.author:
             if self._other is not None:
                 log.info("flow %s: taken over", self.id)
-            self.led, self._other, self._told = holder, None, ""
+            self._held, self._other, self._logged = holder, None, ""
+            self._become(Leading())
             return
-        if self.led is not None and holder is not None:
+        if self._held is not None and holder is not None:
             log.warning("flow %s: %s pid %d took the lease", self.id, holder.host, holder.pid)
-        self.led = None
+        self._held = None
+        self._become(Standby(holder))
         if holder is None:
             # Let go: the next look claims it, and still knows that there was another.
             self._other = None if self._other is None else (self._other[0], 0.0)
             return
         if self._is_dead(holder):
             log.info("flow %s: %s pid %d is gone", self.id, holder.host, holder.pid)
-            self._ledgers.let_go(self.id, holder)
+            await self._ledgers.let_go(self.id, holder)
             self._other = (holder, 0.0)
-            self._claim()
+            await self._claim()
             return
         if self._other is None or self._other[0].author != holder.author:
             # Seen for the first time: only its own words say how long ago it renewed.
@@ -277,15 +323,20 @@ class _FlowLease:
             self._other = (holder, monotonic_s() - age_s)
         elif self._other[0].at_ms != holder.at_ms:
             self._other = (holder, monotonic_s())
-        self._tell(f"standby: flow {self.id} is led by {holder.host} pid {holder.pid}")
+        self._log_once(f"standby: flow {self.id} is led by {holder.host} pid {holder.pid}")
+
+    def _become(self, value: Leading | Standby) -> None:
+        """A fence outweighs the lease, which a fenced flow only renews until it has settled."""
+        if not isinstance(self._leaderships[self.id], Fenced):
+            self._leaderships[self.id] = value
 
     def _is_dead(self, holder: LeaseEntry) -> bool:
         own_past = holder.pid == os.getpid() and _is_same_host(holder, self._host)
         return own_past or is_gone(holder, self._host)
 
-    def _tell(self, text: str) -> None:
-        if text != self._told:
-            self._told = text
+    def _log_once(self, text: str) -> None:
+        if text != self._logged:
+            self._logged = text
             log.info("%s", text)
 
 

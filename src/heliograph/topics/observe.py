@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
 
 from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.blocking import blocking
 from heliograph.broker.view import ClusterView, TopicSetting, TopicView
 from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.model import ClusterAlias, TopicName, TopicPartition
-
-_CLUSTERS_AT_ONCE_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +22,9 @@ class Observation:
     """Clusters that could not be looked at, and why; flows between the others go on."""
 
 
-def observe(admins: Collection[ClusterAdmin]) -> Observation:
+async def observe(admins: Collection[ClusterAdmin]) -> Observation:
     """Look at all clusters at once; takes as long as the slowest, within its client's bound."""
-    if not admins:
-        return Observation(views={}, unseen={})
-    with ThreadPoolExecutor(min(len(admins), _CLUSTERS_AT_ONCE_MAX)) as pool:
-        answers = list(pool.map(_look, admins))
+    answers = await asyncio.gather(*(blocking(_look, admin) for admin in admins))
     return Observation(
         views={seen.alias: seen for seen in answers if isinstance(seen, ClusterView)},
         unseen={

@@ -1,23 +1,30 @@
-"""Slow loops run beside each other, only while the flow is ours, and fail alone."""
+"""Periodic jobs run beside each other, only while the driver leads the flow, and fail alone."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
-from heliograph.driver.periodic import PeriodicJobs
+from heliograph.broker.blocking import Changed
+from heliograph.driver.activity import FlowActivity
+from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
 from heliograph.errors import BrokerUnreachable
+from heliograph.ledger.lease import Leaderships, Leading, Standby
 from heliograph.model import ClusterAlias, FlowId
-from tests.kit.topics import wait_until
+from tests.kit.leasing import NoSlots
 
 _FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 
 
 @dataclass(slots=True)
-class _Loop:
+class _Job:
     work: Callable[[int], None]
     what: str = "work"
     flow: FlowId = _FLOW
@@ -36,103 +43,164 @@ class _Loop:
             self.at_once -= 1
 
 
-def test_a_loop_that_hangs_holds_up_no_other_and_never_overlaps_itself() -> None:
+class _Driver:
+    def __init__(self, *jobs: PeriodicJob) -> None:
+        self.leaderships = Leaderships([_FLOW])
+        self.leaderships[_FLOW] = Leading()
+        self.activity = FlowActivity(NoSlots(), Changed())
+        self.jobs = PeriodicJobs(jobs, self.leaderships, self.activity)
+
+
+@asynccontextmanager
+async def running(*jobs: PeriodicJob) -> AsyncIterator[_Driver]:
+    driver = _Driver(*jobs)
+    task = asyncio.create_task(driver.jobs.run())
+    try:
+        yield driver
+    finally:
+        task.cancel()
+        await driver.jobs.settle()
+
+
+def wait_for(free: threading.Event, _: int) -> None:
+    free.wait(30)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_a_job_that_hangs_holds_up_no_other_and_never_overlaps_itself() -> None:
     free = threading.Event()
+    stuck, lively = _Job(partial(wait_for, free)), _Job(lambda _: None)
 
-    def wait(_: int) -> None:
-        free.wait(10)
+    async def scenario() -> None:
+        async with running(stuck, lively):
+            await until(lambda: lively.steps >= 3)
+            free.set()
 
-    stuck, lively = _Loop(wait), _Loop(lambda _: None)
-    loops = PeriodicJobs([stuck, lively], lambda _: True)
+    asyncio.run(scenario())
 
-    loops.start()
-    wait_until(lambda: lively.steps >= 3, "three steps of the other")
-
-    free.set()
-    loops.stop()
-    assert stuck.steps == stuck.at_once_max == 1
+    assert stuck.at_once_max == 1
+    assert lively.steps >= 3
 
 
-def test_a_flow_is_busy_while_a_step_of_it_is_under_way_and_no_longer() -> None:
-    free, leads = threading.Event(), threading.Event()
-    leads.set()
+def test_a_flow_is_idle_once_the_step_under_way_has_ended() -> None:
+    free = threading.Event()
+    job = _Job(partial(wait_for, free))
 
-    def wait(_: int) -> None:
-        free.wait(10)
+    async def scenario() -> tuple[bool, bool]:
+        async with running(job) as driver:
+            await until(lambda: job.steps == 1)
+            driver.leaderships[_FLOW] = Standby()
+            waiting = asyncio.create_task(driver.activity.idle(_FLOW))
+            await asyncio.sleep(0.05)
+            was_done = waiting.done()
+            free.set()
+            async with asyncio.timeout(0.9):  # less than the time after which none is waited for
+                await waiting
+            return was_done, waiting.done()
 
-    other = FlowId(source=ClusterAlias("B"), target=ClusterAlias("A"))
-    loops = PeriodicJobs([_Loop(wait), _Loop(lambda _: None, flow=other)], lambda _: leads.is_set())
-    loops.start()
-    wait_until(lambda: loops.is_busy(_FLOW), "a step under way")
-
-    leads.clear()
-    still_busy = loops.is_busy(_FLOW)
-    free.set()
-    wait_until(lambda: not loops.is_busy(_FLOW), "its end")
-
-    assert still_busy
-    assert not loops.is_busy(other)
-    loops.stop()
+    assert asyncio.run(scenario()) == (False, True)
+    assert job.steps == 1
 
 
-def test_a_step_that_fails_is_shown_said_once_and_tried_again(
+def test_a_fenced_flow_does_not_wait_long_for_a_step_that_waits_for_a_dead_source() -> None:
+    free = threading.Event()
+    job = _Job(partial(wait_for, free))
+
+    async def scenario() -> None:
+        async with running(job) as driver:
+            await until(lambda: job.steps == 1)
+            is_idle = False
+            async with asyncio.timeout(10):
+                while not is_idle:  # as a lease does, which looks at its ledger in between
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(driver.activity.idle(_FLOW), 0.3)
+                        is_idle = True
+            assert job.at_once == 1
+            free.set()
+
+    asyncio.run(scenario())
+
+
+def test_a_step_that_fails_is_shown_logged_once_and_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail_twice(step: int) -> None:
         if step <= 2:
             raise BrokerUnreachable("cluster B: no answer")
 
-    loop = _Loop(fail_twice)
-    loops = PeriodicJobs([loop], lambda _: True)
+    job = _Job(fail_twice)
     caplog.set_level("INFO")
 
-    loops.start()
-    wait_until(lambda: bool(loops.problems), "a problem")
-    shown = dict(loops.problems)
-    wait_until(lambda: loop.steps >= 3 and not loops.problems, "a step that works")
+    async def scenario() -> dict[FlowId, str]:
+        async with running(job) as driver:
+            await until(lambda: bool(driver.jobs.problems))
+            shown = dict(driver.jobs.problems)
+            await until(lambda: job.steps >= 3 and not driver.jobs.problems)
+            return shown
 
-    loops.stop()
+    shown = asyncio.run(scenario())
+
     said = [record.message for record in caplog.records]
     assert shown == {_FLOW: "work: cluster B: no answer"}
     assert sum("cluster B: no answer" in line for line in said) == 1
     assert "A->B: work: works again" in said
 
 
-def test_a_bug_in_one_loop_is_shown_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_in_one_job_is_shown_and_the_others_go_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def broken(_: int) -> None:
         raise KeyError("surprise")
 
-    bad, good = _Loop(broken, what="bad"), _Loop(lambda _: None)
-    loops = PeriodicJobs([bad, good], lambda _: True)
+    bad, good = _Job(broken, what="bad"), _Job(lambda _: None)
 
-    loops.start()
-    wait_until(lambda: bad.steps >= 2 and good.steps >= 2, "both again")
+    async def scenario() -> dict[FlowId, str]:
+        async with running(bad, good) as driver:
+            await until(lambda: bad.steps >= 2 and good.steps >= 2)
+            return dict(driver.jobs.problems)
 
-    loops.stop()
-    assert loops.problems == {_FLOW: "bad: bug: KeyError"}
-    assert sum("please report it" in record.message for record in caplog.records) == 1
+    assert asyncio.run(scenario()) == {_FLOW: "bad: unexpected error: KeyError"}
+    unexpected = [r for r in caplog.records if r.message == "unexpected error in bad of A->B"]
+    assert len(unexpected) == 1
+    assert unexpected[0].exc_info is not None
 
 
 def test_nothing_is_done_for_a_flow_that_another_driver_leads() -> None:
-    ours = threading.Event()
-    loop = _Loop(lambda _: None)
-    loops = PeriodicJobs([loop], lambda _: ours.is_set())
+    job = _Job(lambda _: None)
 
-    loops.start()
-    before = loop.steps
-    ours.set()
-    wait_until(lambda: loop.steps >= 1, "a step once it is ours")
+    async def scenario() -> tuple[int, int]:
+        driver = _Driver(job)
+        driver.leaderships[_FLOW] = Standby()
+        task = asyncio.create_task(driver.jobs.run())
+        await asyncio.sleep(0.1)
+        before = job.steps
+        driver.leaderships[_FLOW] = Leading()
+        await until(lambda: job.steps >= 1)
+        driver.leaderships[_FLOW] = Standby()
+        await driver.jobs.settle()
+        after = job.steps
+        await asyncio.sleep(0.1)
+        task.cancel()
+        return before, job.steps - after
 
-    loops.stop()
-    assert before == 0
+    assert asyncio.run(scenario()) == (0, 0)
 
 
 def test_finishing_takes_one_last_step_of_each() -> None:
-    slow = _Loop(lambda _: None, interval_s=3600.0)
-    loops = PeriodicJobs([slow], lambda _: True)
-    loops.start()
-    wait_until(lambda: slow.steps == 1, "the first step")
+    slow = _Job(lambda _: None, interval_s=3600.0)
 
-    loops.finish()
+    async def scenario() -> None:
+        driver = _Driver(slow)
+        task = asyncio.create_task(driver.jobs.run())
+        await until(lambda: slow.steps == 1)
+        task.cancel()
+        await driver.jobs.finish()
+
+    asyncio.run(scenario())
 
     assert slow.steps == 2

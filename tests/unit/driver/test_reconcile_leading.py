@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterable, Mapping
 
 from heliograph.broker.clients import Clients
+from heliograph.broker.view import ClusterView
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.driver.reconcile import Reconciler
+from heliograph.errors import BrokerUnreachable
+from heliograph.ledger.fence import Fence
+from heliograph.ledger.lease import Fenced, Leadership, Leaderships, Leading, Standby
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
@@ -52,55 +57,64 @@ class FakeSlots:
         return {}
 
 
-def test_lanes_of_a_flow_that_somebody_else_took_leave_the_slots() -> None:
-    ledgers, slots = LedgerService(CONFIG.clusters), FakeSlots()
-    try:
-        mirror = Reconciler(CONFIG, ledgers, Clients(CONFIG), 1, leads=lambda _: False)
-        mirror._flows[FLOW].lanes, mirror._flows[FLOW].ready = (LANE,), True
-        was_due = mirror.due
+def reconciler(leadership: Leadership) -> tuple[Reconciler, Leaderships]:
+    """Of a driver whose clusters do not answer, with one lane planned."""
+    leaderships = Leaderships([FLOW])
+    leaderships[FLOW] = leadership
+    made = Reconciler(CONFIG, LedgerService(CONFIG.clusters), Clients(CONFIG), 1, leaderships)
+    made._flows[FLOW].lanes, made._flows[FLOW].ready = (LANE,), True
+    return made, leaderships
 
-        mirror.reconcile(slots)
 
-        assert was_due
-        assert slots.applied == [{SlotId(0): ()}]
-        assert not mirror.ready
-    finally:
-        ledgers.close()
+def test_lanes_of_a_flow_that_another_driver_took_leave_the_slots() -> None:
+    made, _ = reconciler(Standby())
+    slots = FakeSlots()
+    was_due = made.due_in_s == 0.0
+
+    asyncio.run(made.reconcile(slots))
+
+    assert was_due
+    assert slots.applied == [{SlotId(0): ()}]
+    assert not made.ready
 
 
 def test_a_driver_that_stands_by_has_nothing_to_do_and_is_not_finished() -> None:
-    ledgers = LedgerService(CONFIG.clusters)
-    try:
-        mirror = Reconciler(CONFIG, ledgers, Clients(CONFIG), 1, leads=lambda _: False)
+    made, _ = reconciler(Standby())
+    asyncio.run(made.reconcile(FakeSlots()))
 
-        assert not mirror.due
-        assert not mirror.finished({})
-    finally:
-        ledgers.close()
+    assert made.due_in_s == float("inf")
+    assert not made.finished({})
 
 
-def test_a_fenced_flow_leaves_the_slots_from_any_thread_and_holds_up_no_end() -> None:
-    ledgers, slots, fenced = LedgerService(CONFIG.clusters), FakeSlots(), threading.Event()
-    try:
-        mirror = Reconciler(
-            CONFIG,
-            ledgers,
-            Clients(CONFIG),
-            1,
-            leads=lambda _: not fenced.is_set(),
-            why_fenced=lambda _: "failed over" if fenced.is_set() else "",
-        )
-        mirror._flows[FLOW].lanes, mirror._flows[FLOW].ready = (LANE,), True
-        mirror.rebalance(slots)
-        fenced.set()
+def test_a_fenced_flow_leaves_the_slots_while_a_cluster_does_not_answer() -> None:
+    made, leaderships = reconciler(Leading())
+    slots = FakeSlots()
+    free = threading.Event()
+    made._admins = {alias: _Silent(alias, free) for alias in made._admins}  # type: ignore[misc]
 
-        giver = threading.Thread(target=mirror.drop_lost_flows, args=(slots,))
-        giver.start()
-        giver.join()
+    async def scenario() -> list[Mapping[SlotId, tuple[Lane, ...]]]:
+        made.rebalance(slots)
+        waiting = asyncio.create_task(made.reconcile(slots))
+        await asyncio.sleep(0.05)
+        leaderships[FLOW] = Fenced(Fence(at_ms=1, why="failed over"))
+        made.drop_lost_flows(slots)
+        applied = list(slots.applied)
+        free.set()
+        await waiting
+        return applied
 
-        assert slots.applied == [{SlotId(0): (LANE,)}, {SlotId(0): ()}]
-        assert mirror.fenced == {FLOW}
-        assert mirror.problems == {FLOW: "failed over"}
-        assert mirror.finished({})
-    finally:
-        ledgers.close()
+    assert asyncio.run(scenario()) == [{SlotId(0): (LANE,)}, {SlotId(0): ()}]
+    assert made.fenced == {FLOW}
+    assert made.problems == {FLOW: "failed over"}
+    assert made.finished({})
+
+
+class _Silent:
+    """A cluster that does not answer until it is free."""
+
+    def __init__(self, alias: ClusterAlias, free: threading.Event) -> None:
+        self.alias, self._free = alias, free
+
+    def describe(self) -> ClusterView:
+        self._free.wait(30)
+        raise BrokerUnreachable(f"cluster {self.alias}: no answer")

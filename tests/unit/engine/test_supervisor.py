@@ -263,3 +263,23 @@ def test_progress_of_a_lane_nobody_wants_is_forgotten() -> None:
 
     assert known == {lane(0).id}
     assert stage.crew.progress() == {}
+
+
+def test_no_slot_is_started_while_spark_is_gone_and_all_are_once_it_is_back() -> None:
+    stage = Stage()
+    stage.crew.resize(2)
+    stage.crew.want({S0: (lane(0),), S1: (lane(1),)})
+    sessions = [stage.connect(S0), stage.connect(S1)]
+
+    stage.crew.hold()
+    for session, job in zip(sessions, list(stage.jobs), strict=True):
+        stage.lose(session)
+        job.fail("Connection refused")
+    stage.wait(2 * LEASE_S)
+    without_spark = len(stage.jobs)
+    stage.crew.proceed()
+
+    assert without_spark == 2
+    assert [(job.slot, job.generation) for job in stage.jobs[2:]] == [(S0, 2), (S1, 2)]
+    again = stage.connect(S0, generation=2)
+    assert again.sent == [AddLanes(lanes=(lane(0),))]

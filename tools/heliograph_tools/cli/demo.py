@@ -106,7 +106,7 @@ def _tell(
 
     with ThreadPoolExecutor(1, thread_name_prefix="story") as beside:
         try:
-            mirror(config, once=False, live=True, done=done)
+            mirror(config, until=done)
         finally:
             story.stop.set()
     if telling is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heliograph.cli.run import slot_count
+from heliograph.driver.run import slot_count
 from tests.unit.config.texts import config_of
 
 FLOW = (

@@ -1,0 +1,77 @@
+"""Where the driver's loop meets calls that block: librdkafka's and Spark's. Runs on the driver.
+
+Everything else on the driver is a task of one loop, so its state needs no locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def blocking(function: Callable[..., T], *arguments: object) -> T:
+    """Call `function` on a thread of its own and wait for it; the loop goes on meanwhile.
+
+    A task that is cancelled waits no longer; the call itself goes on until it returns.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        result: T | None = None
+        error: BaseException | None = None
+        try:
+            result = function(*arguments)
+        except BaseException as exc:  # noqa: BLE001 - the task that waits gets it
+            error = exc
+        # The loop is closed once the driver has ended, and then no task waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, error)
+
+    # Not a ThreadPoolExecutor: its threads are not daemons and would keep a process alive whose
+    # cluster does not answer.
+    name = getattr(function, "__qualname__", "blocking")
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return await done
+
+
+class Changed:
+    """Wakes every task that waits for the next change of something. Used on one loop only."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def notify(self) -> None:
+        for future in tuple(self._waiting):
+            if not future.done():
+                future.set_result(None)
+
+    def wait(self) -> asyncio.Future[None]:
+        """Done at the next change from here on, whether or not it is awaited by then."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+        return future
+
+
+async def first_of(*changes: Changed, timeout_s: float | None = None) -> None:
+    """Wait until one of them changes, or the time is over."""
+    futures = [change.wait() for change in changes]
+    try:
+        await asyncio.wait(futures, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for future in futures:
+            future.cancel()

@@ -1,0 +1,349 @@
+"""A mirror as one asyncio application. Runs on the driver; begin here.
+
+Tasks of one loop: a lease per flow, the periodic jobs, one that reconciles, one that takes lanes of
+lost flows off the slots, one that watches Spark, one that reports. Threads are only behind
+`broker.blocking` (librdkafka, Spark's start and stop) and in `engine` (Spark's jobs, the link).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from heliograph.audit.job import audit_runner
+from heliograph.audit.loop import audit_jobs
+from heliograph.broker.blocking import Changed, blocking, first_of
+from heliograph.broker.clients import Clients
+from heliograph.broker.kerberos import require_kerberos
+from heliograph.clock import monotonic_s
+from heliograph.config.load import load_config
+from heliograph.config.schema import MirrorConfig
+from heliograph.copy.flow import fetch_limits
+from heliograph.drill.schedule import DrillJob
+from heliograph.driver.activity import FlowActivity
+from heliograph.driver.jobs import periodic_jobs
+from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
+from heliograph.driver.reconcile import Reconciler
+from heliograph.driver.stop import StopRequest
+from heliograph.engine.application import SparkApplication
+from heliograph.engine.slots import Slots
+from heliograph.engine.supervisor import SlotHealth
+from heliograph.engine.task import make_shuttle
+from heliograph.ledger.access import LedgerAccess
+from heliograph.ledger.lease import Leases
+from heliograph.ledger.service import LedgerService
+from heliograph.model import FlowId, LaneId, LaneProgress, Stalled
+
+log = logging.getLogger("heliograph")
+
+_REPORT_S: Final = 0.25
+_QUIET_S_MAX: Final = 1.0
+_REBALANCE_S: Final = 30.0
+_DRAIN_S_MAX: Final = 60.0
+_CORES_PER_SLOT: Final = 2
+"""One slot fills its target broker long before it fills a core; more of them only share that
+broker."""
+_LEASE_WAIT_S: Final = 3.0
+_SPARK_STOP_S_MAX: Final = 10.0
+
+Progress = Mapping[LaneId, LaneProgress]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """How a running mirror is at one moment."""
+
+    progress: Progress
+    slots: Sequence[SlotHealth]
+    problems: Mapping[FlowId, str]
+    """Why a flow is not mirrored, or a job of it does not work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a mirror was when it ended."""
+
+    progress: Progress
+    fenced: frozenset[FlowId] = frozenset()
+    """Flows that no driver may carry until their fence is lifted."""
+    unadopted: int = 0
+    """Partitions that wait for `heliograph adopt`."""
+
+    @property
+    def stalled(self) -> tuple[LaneProgress, ...]:
+        return tuple(at for at in self.progress.values() if isinstance(at.state, Stalled))
+
+    @property
+    def is_well(self) -> bool:
+        """Whether no lane needs an operator."""
+        return not (self.stalled or self.fenced or self.unadopted)
+
+
+def run(
+    config: MirrorConfig | Path | str,
+    *,
+    once: bool = False,
+    lease: bool = True,
+    until: Callable[[Progress], bool] = lambda _: False,
+    stop: StopRequest | None = None,
+    on_progress: Callable[[RunStatus], None] = lambda _: None,
+) -> RunResult:
+    """Mirror all flows of `config`, a file or what was loaded from one; blocks until it ends.
+
+    It ends, drained, when `stop` is made, when `until` says so of the lanes' progress (asked at
+    least once a second), or `once` every lane has caught up. `on_progress` hears how it goes, at
+    most four times a second; like `until` it is called on the loop and must not block. Without
+    `lease` a flow is mirrored even where another driver leads it. Raises `MirrorError`.
+    docs/guides/library.md has an example.
+    """
+    if not isinstance(config, MirrorConfig):
+        config = load_config(Path(config))
+    return asyncio.run(
+        run_mirror(config, once=once, lease=lease, until=until, stop=stop, on_progress=on_progress)
+    )
+
+
+async def run_mirror(
+    config: MirrorConfig,
+    *,
+    once: bool = False,
+    lease: bool = True,
+    until: Callable[[Progress], bool] = lambda _: False,
+    stop: StopRequest | None = None,
+    on_progress: Callable[[RunStatus], None] = lambda _: None,
+) -> RunResult:
+    """As `run`, for a caller that has a loop."""
+    require_kerberos(config.clusters.values())
+    mirror = _Mirror(
+        config, once=once, lease=lease, until=until, stop=stop, on_progress=on_progress
+    )
+    try:
+        return await mirror.run()
+    except BaseExceptionGroup as group:
+        # Tasks fail with their group; what went wrong first is what the caller should hear.
+        raise _first(group) from group
+
+
+class _Mirror:
+    """The tasks of one run and what they share. All state is on the loop."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        *,
+        once: bool,
+        lease: bool,
+        until: Callable[[Progress], bool],
+        stop: StopRequest | None,
+        on_progress: Callable[[RunStatus], None],
+    ) -> None:
+        self._config, self._once, self._until = config, once, until
+        self._stop = stop or StopRequest()
+        self._on_progress = on_progress
+        self._began_s = monotonic_s()
+        loop = asyncio.get_running_loop()
+        self._slots_changed = Changed()
+        self._spark_gone = asyncio.Event()
+        self._slots = Slots(
+            clusters=config.clusters,
+            engine=config.engine,
+            carrier=partial(make_shuttle, limits=fetch_limits(config)),
+            on_change=partial(_soon, loop, self._slots_changed.notify),
+            on_spark_gone=partial(_soon, loop, self._spark_gone.set),
+        )
+        self._activity = FlowActivity(self._slots, self._slots_changed)
+        self._ledgers = LedgerAccess(config.clusters)
+        self._leases = Leases(config, self._ledgers, self._activity, exclusive=lease)
+        self._leaderships = self._leases.leaderships
+        self._spark = SparkApplication(config, self._phase)
+        self._stopping = asyncio.ensure_future(self._stop.wait())
+
+    async def run(self) -> RunResult:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                # Claimed while Spark starts, and renewed until nothing is carried any more.
+                leasing = tasks.create_task(self._leases.run())
+                try:
+                    return await self._run_with_spark()
+                finally:
+                    leasing.cancel()
+        finally:
+            self._stopping.cancel()
+            await self._leases.release()
+            await self._ledgers.close()
+
+    async def _run_with_spark(self) -> RunResult:
+        try:
+            if not await self._unless_stopped(blocking(self._spark.start)):
+                return RunResult(progress={})
+            self._phase("Spark is up")
+            count = slot_count(self._config, await blocking(self._spark.room))
+            clients = Clients(self._config)
+            try:
+                return await self._run_with_slots(clients, count)
+            finally:
+                await blocking(clients.close)
+        finally:
+            # A Spark in trouble must not keep the mirror from ending.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SPARK_STOP_S_MAX):
+                    await blocking(self._spark.stop)
+
+    async def _run_with_slots(self, clients: Clients, count: int) -> RunResult:
+        ledgers = LedgerService.of(self._ledgers)
+        reconciler = Reconciler(self._config, ledgers, clients, count, self._leaderships)
+        jobs = PeriodicJobs(
+            (
+                *periodic_jobs(self._config, clients, ledgers, self._slots.progress),
+                *self._proofs(ledgers),
+            ),
+            self._leaderships,
+            self._activity,
+        )
+        try:
+            self._slots.start(self._spark.session, count)
+            await self._leases.wait_known(_LEASE_WAIT_S)
+            async with asyncio.TaskGroup() as tasks:
+                watching = [
+                    tasks.create_task(self._start_spark_again()),
+                    tasks.create_task(self._drop_lost_flows(reconciler)),
+                    tasks.create_task(self._report(reconciler, jobs)),
+                ]
+                working = tasks.create_task(jobs.run())
+                if await self._unless_stopped(self._reconcile(reconciler)) and self._once:
+                    self._phase("writing final checkpoints and offset syncs")
+                    working.cancel()
+                    await jobs.finish()
+                working.cancel()
+                await jobs.settle()
+                for task in watching:
+                    task.cancel()
+            progress = self._slots.progress()
+            self._phase("draining")
+            await blocking(self._slots.drain, _DRAIN_S_MAX)
+            progress = self._slots.progress() or progress
+            self._report_now(reconciler, jobs)
+            self._phase("settled")
+            return RunResult(
+                progress=progress, fenced=reconciler.fenced, unadopted=reconciler.unadopted
+            )
+        finally:
+            await blocking(self._slots.stop)
+
+    async def _reconcile(self, reconciler: Reconciler) -> None:
+        """Follow what is configured, until the flows have caught up where that is the end."""
+        await reconciler.reconcile(self._slots)
+        self._phase(f"{len(reconciler.lanes)} lanes handed to {self._slots.count} slots")
+        rebalance_s = monotonic_s() + _REBALANCE_S
+        first = True
+        while True:
+            progress = await reconciler.apply_policies(self._slots)
+            if first and any(at.records for at in progress.values()):
+                log.info("first records mirrored")
+                first = False
+            if self._until(progress) or (self._once and reconciler.finished(progress)):
+                return
+            if reconciler.due_in_s == 0.0:
+                await reconciler.reconcile(self._slots)
+            elif monotonic_s() >= rebalance_s:
+                reconciler.rebalance(self._slots)
+                rebalance_s = monotonic_s() + _REBALANCE_S
+            due_in_s = min(reconciler.due_in_s, rebalance_s - monotonic_s())
+            # Slots have nothing to report while nothing comes; `until` may wait for something else.
+            await self._next_change(min(due_in_s, _QUIET_S_MAX))
+
+    async def _next_change(self, timeout_s: float) -> None:
+        """Wait for news of slots or leases; many reports that come together are one change."""
+        began_s = monotonic_s()
+        await first_of(
+            self._slots_changed, self._leaderships.changed, timeout_s=max(0.0, timeout_s)
+        )
+        left_s = _REPORT_S - (monotonic_s() - began_s)
+        if left_s > 0:
+            await first_of(self._leaderships.changed, timeout_s=left_s)
+
+    async def _drop_lost_flows(self, reconciler: Reconciler) -> None:
+        """At once, while `_reconcile` may wait for a dead cluster."""
+        while True:
+            await self._leaderships.changed.wait()
+            reconciler.drop_lost_flows(self._slots)
+
+    async def _start_spark_again(self) -> None:
+        while True:
+            await self._spark_gone.wait()
+            await blocking(self._spark.start_again)
+            self._spark_gone.clear()
+            self._slots.use(self._spark.session)
+            self._phase("Spark is up again")
+
+    async def _report(self, reconciler: Reconciler, jobs: PeriodicJobs) -> None:
+        while True:
+            self._report_now(reconciler, jobs)
+            await self._next_change(_QUIET_S_MAX)
+
+    def _report_now(self, reconciler: Reconciler, jobs: PeriodicJobs) -> None:
+        self._on_progress(
+            RunStatus(
+                progress=self._slots.progress(),
+                slots=self._slots.health(),
+                problems={**jobs.problems, **reconciler.problems},
+            )
+        )
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Whether `work` came to its end before the mirror was asked to stop."""
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({task, self._stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                await task
+                return True
+            return False
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    def _proofs(self, ledgers: LedgerService) -> tuple[PeriodicJob, ...]:
+        """What proves the copy while it is made: drills as scheduled, audits as the file asks."""
+        config = self._config
+        clusters = {
+            flow.id: (config.source_of(flow.id), config.target_of(flow.id)) for flow in config.flows
+        }
+        audits = audit_runner(lambda: self._spark.session, clusters, lambda: not self._stop.is_made)
+        drills = [DrillJob(config, flow, ledgers) for flow in config.flows]
+        return (*drills, *audit_jobs(config, audits))
+
+    def _phase(self, what: str) -> None:
+        log.info("[%.1f s] %s", monotonic_s() - self._began_s, what)
+
+
+def slot_count(config: MirrorConfig, room: int) -> int:
+    """As many slots as asked for, or one for every two cores; never more than Spark can run.
+
+    `tasks.max` bounds a flow; where every flow has one, their sum bounds the run.
+    """
+    engine = config.engine
+    cores = max(1, round(room * engine.slot_cpus))
+    wanted = engine.slots or max(1, cores // _CORES_PER_SLOT)
+    bounds = [flow.tasks_max for flow in config.flows if flow.tasks_max is not None]
+    most = sum(bounds) if bounds and len(bounds) == len(config.flows) else room
+    return min(room, wanted, most)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """Call `function` on the loop, from any thread."""
+    # Jobs of slots may end after the loop has.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,214 @@
+"""The driver as one application, with Spark and slots played and clusters that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.driver import run as driver
+from heliograph.driver.run import RunResult, RunStatus, run_mirror
+from heliograph.driver.stop import StopRequest
+from heliograph.engine.supervisor import SlotHealth
+from heliograph.errors import EngineError
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Lane,
+    LaneId,
+    LaneLoad,
+    LaneProgress,
+    SlotId,
+)
+from tests.unit.engine.lanes import progress
+
+FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
+CONFIG = MirrorConfig(
+    clusters={
+        alias: ClusterConfig(alias=alias, bootstrap_servers=("127.0.0.1:1",))
+        for alias in (FLOW.source, FLOW.target)
+    },
+    pairs=(FlowConfig(id=FLOW, enabled=True),),
+)
+AT = progress(0)
+
+
+class PlayedSpark:
+    """Starts when it may; what `start_again` raises is the test's."""
+
+    def __init__(self) -> None:
+        self.may_start = threading.Event()
+        self.may_start.set()
+        self.starts: list[str] = []
+        self.error: EngineError | None = None
+
+    def make(self, config: MirrorConfig, say: Callable[[str], None]) -> PlayedSpark:
+        return self
+
+    session = "the session"
+
+    def start(self) -> None:
+        self.may_start.wait(30)
+        self.starts.append("start")
+
+    def start_again(self) -> None:
+        self.starts.append("start again")
+        if self.error is not None:
+            raise self.error
+
+    def stop(self) -> None:
+        self.starts.append("stop")
+
+    def room(self) -> int:
+        return 2
+
+
+class PlayedSlots:
+    """Says what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.count = 0
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_spark_gone: Callable[[], None] = lambda: None
+        self.lanes: dict[LaneId, LaneProgress] = {AT.lane: AT}
+
+    def make(self, **hooks: Any) -> PlayedSlots:
+        self.on_change, self.on_spark_gone = hooks["on_change"], hooks["on_spark_gone"]
+        return self
+
+    def start(self, session: object, count: int) -> None:
+        self.count = count
+        self.told.append(f"start {session}")
+
+    def use(self, session: object) -> None:
+        self.told.append(f"use {session}")
+
+    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None: ...
+
+    def progress(self) -> Mapping[LaneId, LaneProgress]:
+        return self.lanes
+
+    def loads(self) -> Mapping[LaneId, LaneLoad]:
+        return {}
+
+    def current(self) -> Mapping[LaneId, SlotId]:
+        return {}
+
+    def health(self) -> tuple[SlotHealth, ...]:
+        return ()
+
+    def drain(self, timeout_s: float) -> bool:
+        self.told.append("drain")
+        return True
+
+    def stop(self) -> None:
+        self.told.append("stop")
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch) -> PlayedSpark:
+    made = PlayedSpark()
+    monkeypatch.setattr(driver, "SparkApplication", made.make)
+    return made
+
+
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> PlayedSlots:
+    made = PlayedSlots()
+    monkeypatch.setattr(driver, "Slots", made.make)
+    monkeypatch.setattr(driver, "_LEASE_WAIT_S", 0.01)
+    return made
+
+
+def run(
+    stop: StopRequest | None = None,
+    *,
+    until: Callable[[Mapping[LaneId, LaneProgress]], bool] = lambda _: False,
+    on_progress: Callable[[RunStatus], None] = lambda _: None,
+) -> RunResult:
+    async def bounded() -> RunResult:
+        async with asyncio.timeout(20):
+            return await run_mirror(CONFIG, stop=stop, until=until, on_progress=on_progress)
+
+    return asyncio.run(bounded())
+
+
+def test_a_run_ends_when_its_caller_has_seen_enough_and_drains_first(
+    spark: PlayedSpark, slots: PlayedSlots
+) -> None:
+    seen: list[RunStatus] = []
+
+    result = run(until=lambda progress: AT.lane in progress, on_progress=seen.append)
+
+    assert result == RunResult(progress={AT.lane: AT})
+    assert result.is_well
+    assert seen[-1].progress == {AT.lane: AT}
+    assert slots.told == ["start the session", "drain", "stop"]
+    assert spark.starts == ["start", "stop"]
+
+
+def test_a_run_that_is_asked_to_stop_drains_and_ends(
+    spark: PlayedSpark, slots: PlayedSlots
+) -> None:
+    stop = StopRequest()
+
+    run(stop, on_progress=lambda _: threading.Thread(target=stop.make).start())
+
+    assert slots.told == ["start the session", "drain", "stop"]
+
+
+def test_a_run_that_is_asked_to_stop_while_spark_starts_does_not_wait_for_it(
+    spark: PlayedSpark, slots: PlayedSlots
+) -> None:
+    """A Spark master without workers lets the start wait for ever."""
+    spark.may_start.clear()
+    stop = StopRequest()
+    threading.Timer(0.1, stop.make).start()
+
+    result = run(stop)
+
+    assert result.progress == {}
+    assert slots.told == []
+    assert spark.starts == ["stop"]
+    spark.may_start.set()
+
+
+def test_spark_that_is_gone_is_started_again_and_the_slots_go_on_in_it(
+    spark: PlayedSpark, slots: PlayedSlots
+) -> None:
+    def lose_spark(_: RunStatus) -> None:
+        if "start again" not in spark.starts:
+            slots.on_spark_gone()
+
+    def has_gone_on(_: Mapping[LaneId, LaneProgress]) -> bool:
+        slots.on_change()  # so that it is asked again soon
+        return "use the session" in slots.told
+
+    run(until=has_gone_on, on_progress=lose_spark)
+
+    assert slots.told == ["start the session", "use the session", "drain", "stop"]
+    assert spark.starts[:2] == ["start", "start again"]
+
+
+def test_spark_that_cannot_be_started_again_ends_the_run_with_its_one_sentence(
+    spark: PlayedSpark, slots: PlayedSlots
+) -> None:
+    spark.error = EngineError("Spark is gone, and cannot be started again")
+
+    with pytest.raises(EngineError) as raised:
+        run(on_progress=lambda _: slots.on_spark_gone())
+
+    assert raised.value is spark.error
+    assert slots.told == ["start the session", "stop"]
+    assert spark.starts[-1] == "stop"
+
+
+def test_a_run_in_which_a_lane_is_stalled_or_waits_or_a_flow_is_fenced_is_not_well() -> None:
+    assert not RunResult(progress={}, fenced=frozenset([FLOW])).is_well
+    assert not RunResult(progress={}, unadopted=1).is_well
+    assert RunResult(progress={}).is_well
