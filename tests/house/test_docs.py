@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,17 @@ def test_every_function_the_architecture_names_exists() -> None:
         found: object = importlib.import_module(f"heliograph.{module}")
         for name in path.split("."):
             found = getattr(found, name)
+
+
+def test_the_architecture_lists_the_layers_as_they_are_checked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (layers,) = (
+        contract["layers"]
+        for contract in project["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "layers"
+    )
+
+    assert "\n".join(["```", *layers, "```"]) in (ROOT / "docs/ARCHITECTURE.md").read_text()
 
 
 def test_every_reason_a_lane_may_stall_for_is_documented() -> None:
