@@ -18,12 +18,13 @@ from heliograph.errors import ConfigError, MirrorError, NotAuthorised, RecoveryR
 from heliograph.failback.command import abandon, fail_back
 from heliograph.failback.divergence import Choice, Resolution
 from heliograph.failback.lane import ClusterPair, Settled, settled_lane
+from heliograph.failback.outputs import EXPORT
 from heliograph.ledger.access import open_ledger
 from heliograph.ledger.fence import fence_of
 from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.translate import Exact
 from heliograph.model import TopicName
-from heliograph.procedure.steps import StepEvent
+from heliograph.procedure.runner import StepEvent
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.failback import (
@@ -109,7 +110,7 @@ def test_a_thousand_unmirrored_records_are_saved_and_the_difference_is_appended_
     produce(pair["B"], name, numbered(50, start=9_000))
     commit(pair["B"], f"inside-{name}", name, {0: 63})
 
-    with pytest.raises(RecoveryRefused, match=r"1,000 records there never mirrored"):
+    with pytest.raises(RecoveryRefused, match=r"1,000 records there were never mirrored"):
         stage.fail_back()
     report = stage.fail_back(Choice.RESYNC)
     before = only(pair["A"], name)
@@ -494,7 +495,9 @@ def test_a_topic_that_somebody_still_writes_to_is_not_deleted(
     assert [record.key for record in only(pair["A"], name)] == [r.key for r in numbered(18)]
     assert "5 records saved by it stay" in told
     again = run_failback(stage.config, order)
-    assert again.procedure.facts("export")["records"] == 8
+    exported = again.procedure.output(EXPORT)
+    assert exported is not None
+    assert exported.records == 8
 
 
 def _assert_translates(stage: Stage, name: str, old: list[Rec], present: list[Rec]) -> None:

@@ -21,7 +21,8 @@ from heliograph.failover.command import FailoverOrder, abandon, fail_over, previ
 from heliograph.ledger.fence import fence_of, unfence_entry
 from heliograph.ledger.service import LedgerService
 from heliograph.model import TopicName
-from heliograph.procedure.steps import Journal, Procedure, StepEvent
+from heliograph.procedure.journal import Journal, PartKind, Procedure
+from heliograph.procedure.runner import StepEvent
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
@@ -199,18 +200,18 @@ def test_groups_that_went_on_before_the_tool_came_back_are_not_put_back(
 ) -> None:
     """Whether or not the one that moved them lived to say so."""
     stage.mirror()
-    mark = Journal.mark
+    record_part = Journal.record_part
 
-    async def mark_and_die(
-        book: Journal, procedure: Procedure, step: str, part: str, facts: Any
+    async def record_and_die(
+        journal: Journal[Any], procedure: Procedure[Any], kind: PartKind[Any], name: str, part: Any
     ) -> None:
-        if told or part == "begun":
-            await mark(book, procedure, step, part, facts)
-        if part != "begun":
+        if told or name == "begun":
+            await record_part(journal, procedure, kind, name, part)
+        if name != "begun":
             raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(Journal, "mark", mark_and_die)
+        patched.setattr(Journal, "record_part", record_and_die)
         stage.fail_over()
     gone_on = f"{stage.topic}-early"
     with member(stage.target, gone_on, stage.mirrored) as consumer:
@@ -439,7 +440,7 @@ def test_hooks_that_fail_leave_the_last_step_to_be_done_again(
     produce(stage.source, stage.topic, numbered(10))
     stage.mirror()
 
-    with pytest.raises(RecoveryRefused, match=r"failover.after.command.*run this again"):
+    with pytest.raises(RecoveryRefused, match=r"failover.after.command.*run this command again"):
         stage.fail_over()
     switch.touch()
     report = stage.fail_over()

@@ -20,7 +20,7 @@ from heliograph.failback.command import fail_back
 from heliograph.failback.context import FailbackOrder
 from heliograph.ledger.entries import FlowEntry, HeadEntry, MemoEntry, Tombstone
 from heliograph.ledger.fence import unfence_entry
-from heliograph.procedure.steps import StepEvent
+from heliograph.procedure.runner import StepEvent
 from tests.crash.children import FORKS
 
 _CHILD_S_MAX: Final = 60.0

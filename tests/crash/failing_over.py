@@ -13,10 +13,11 @@ from heliograph import probe
 from heliograph.broker.groups import CommitOutcome, GroupAdmin, GroupOffset
 from heliograph.config.load import load_config
 from heliograph.errors import BrokerError
-from heliograph.failover.command import FailoverOrder, Mode, fail_over
+from heliograph.failover.command import FailoverOrder, fail_over
+from heliograph.failover.outputs import Mode
 from heliograph.ledger.entries import MemoEntry
 from heliograph.model import FlowId, TopicPartition
-from heliograph.procedure.steps import StepEvent
+from heliograph.procedure.runner import StepEvent
 from tests.crash.children import FORKS
 
 

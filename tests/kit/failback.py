@@ -14,13 +14,14 @@ from heliograph.config.schema import MirrorConfig
 from heliograph.failback.command import FailbackReport, fail_back
 from heliograph.failback.context import FailbackOrder
 from heliograph.failback.divergence import Choice
-from heliograph.failover.command import FailoverOrder, FailoverReport, Mode, fail_over
+from heliograph.failover.command import FailoverOrder, FailoverReport, fail_over
+from heliograph.failover.outputs import Mode
 from heliograph.ledger.access import open_ledger
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.fence import Fence, fence_entry
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import ClusterAlias, FlowId, TopicName
-from heliograph.procedure.steps import StepEvent
+from heliograph.procedure.runner import StepEvent
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.inside import InsideMirror
 from tests.kit.mirror import Settings, write_config

@@ -15,10 +15,11 @@ from heliograph.broker.group_view import GroupOffset
 from heliograph.broker.groups import CommitOutcome, GroupAdmin
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
-from heliograph.failover.command import FailoverOrder, FailoverReport, Mode, fail_over
+from heliograph.failover.command import FailoverOrder, FailoverReport, fail_over
+from heliograph.failover.outputs import Mode
 from heliograph.ledger.entries import ledger_topic
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
-from heliograph.procedure.steps import Say, StepEvent
+from heliograph.procedure.runner import Say, StepEvent
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.inside import InsideMirror
 from tests.kit.mirror import RECORDS_ONLY, write_config

@@ -31,26 +31,27 @@ from heliograph.failback.divergence import (
     TopicDivergence,
 )
 from heliograph.failback.export import FOLDER_DEFAULT
+from heliograph.failback.outputs import GROUPS
 from heliograph.model import FlowId, TopicName
 
 FAILBACK_HELP: Final = """Come back to the source of a flow that was failed over.
 
-Finds per partition where the two histories part, by the ledger and by comparing the records before
-it; saves the records that were never mirrored, in a topic on the present primary and in Parquet
-files; and lets the flow back (B->A, which must be in the file) begin at exactly that place.
+Finds per partition where the two logs diverge, by the ledger and by comparing the records before
+that; saves the records that were never mirrored, in a topic on the present primary and in Parquet
+files; and lets the flow back (B->A, which must be in the file) start at exactly that offset.
 
-Where topics have parted you choose. --resync copies only the difference: topics with the same
-offsets on both sides are deleted on A and copied from the parting, because Kafka cannot cut the end
-of a log; to the others the difference is appended, by the map. --wipe deletes all topics on A and
-copies everything. Nothing is deleted without --yes; --dry-run names each topic and count. Where
-nothing has parted neither is needed and nothing is deleted.
+Where topics have diverged you choose. --resync copies only the difference: topics with the same
+offsets on both sides are deleted on A and copied from the divergence point, because Kafka cannot
+cut the end of a log; to the others the difference is appended, by the map. --wipe deletes all
+topics on A and copies everything. Nothing is deleted without --yes; --dry-run names each topic and
+count. Where nothing has diverged neither is needed and nothing is deleted.
 
 B stays primary. Going home is then `heliograph failover FILE --flow 'B->A' --planned`. Flows whose
-mirrored topics have names of their own (A.orders) cannot part: there the flow goes on and groups go
-back by its map.
+mirrored topics have names of their own (A.orders) cannot diverge: there the flow is mirrored again
+and groups go back by its map.
 
-Each step is recorded in the ledger. After a crash the same command goes on where it stopped;
---abandon gives an unfinished failback up. Ends with 3 when something stands in the way and nothing
+Each step is recorded in the ledger. After a crash the same command resumes where it stopped;
+--abandon abandons an unfinished failback. Ends with 3 when something stands in the way and nothing
 is broken.
 
 Examples:
@@ -68,7 +69,7 @@ _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
     ("never mirrored", "right"),
     ("offsets", "right"),
     ("expired", "right"),
-    ("parted", "left"),
+    ("diverged", "left"),
     ("what becomes of it", "left"),
 )
 _UNDECIDED: Final = "choose --resync or --wipe"
@@ -84,7 +85,7 @@ def failback(
         typer.Option("--flow", metavar="A->B", help="The flow that was failed over."),
     ] = None,
     resync: Annotated[
-        bool, typer.Option("--resync", help="Where topics have parted, copy the difference.")
+        bool, typer.Option("--resync", help="Where topics have diverged, copy the difference.")
     ] = False,
     wipe: Annotated[
         bool, typer.Option("--wipe", help="Delete the topics on A and copy everything.")
@@ -105,7 +106,7 @@ def failback(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Topics may be deleted on A.")] = False,
     give_up: Annotated[
-        bool, typer.Option("--abandon", help="Give up an unfinished failback.")
+        bool, typer.Option("--abandon", help="Abandon an unfinished failback.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document on stdout; steps go to stderr.")
@@ -121,11 +122,11 @@ def failback(
     if give_up:
         if resync or wipe or dry_run:
             raise typer.BadParameter("--abandon goes with no other choice")
-        told = asyncio.run(abandon(config, flows[0]))
+        left = asyncio.run(abandon(config, flows[0]))
         if as_json:
-            print_json({"flow": str(flows[0]), "state": "abandoned", "told": told})
+            print_json({"flow": str(flows[0]), "state": "abandoned", "told": left})
         else:
-            remarks().print(told, soft_wrap=True)
+            remarks().print(left, soft_wrap=True)
         return
     order = FailbackOrder(
         flow=flows[0],
@@ -147,8 +148,8 @@ def failback(
 
 
 def _problems(report: FailbackReport) -> Mapping[str, str]:
-    problems: Mapping[str, str] = report.procedure.facts("groups").get("problems", {})
-    return problems
+    groups = report.procedure.output(GROUPS)
+    return {} if groups is None else groups.problems
 
 
 def _show(found: Preview, *, as_json: bool) -> None:
@@ -173,11 +174,11 @@ def _show(found: Preview, *, as_json: bool) -> None:
         return
     if found.unfinished is not None:
         done = ", ".join(step.name for step in found.unfinished.done) or "nothing"
-        console.print(f"an unfinished failback would be taken up; done: {done}", soft_wrap=True)
+        console.print(f"an unfinished failback would be resumed; done: {done}", soft_wrap=True)
     if found.is_renaming:
         console.print(
-            f"only {flow} writes its topics on {flow.target}: nothing can have parted, nothing is "
-            f"deleted; its fence is lifted and groups go back to {flow.source}",
+            f"only {flow} writes its topics on {flow.target}: they cannot have diverged, nothing "
+            f"is deleted; its fence is lifted and groups go back to {flow.source}",
             soft_wrap=True,
         )
     else:
@@ -202,8 +203,8 @@ def _print_topics(
             f"{each.unmirrored_records:,}",
             f"{each.source_records:,}",
             f"{each.expired_records:,}",
-            _parted(each),
-            Text(_UNDECIDED if what is None else what.value, style=style),
+            _divergence(each),
+            Text(_UNDECIDED if what is None else what.text(flow.source), style=style),
         )
     console.print(table)
     notes = [note for each in partings for note in each.notes]
@@ -228,7 +229,7 @@ def _print_sums(
             else ""
         )
         where = (
-            f"what was before the parting is then only on {flow.target}"
+            f"what was before the divergence point is then only on {flow.target}"
             if treatments[each.topic] is Resolution.RECREATE
             else f"{flow.target}'s copy takes their place"
         )
@@ -240,7 +241,7 @@ def _print_sums(
         )
 
 
-def _parted(topic: TopicDivergence) -> str:
+def _divergence(topic: TopicDivergence) -> str:
     if topic.is_recreated:
         return "created again"
     if topic.target_topic_id is None:
@@ -255,7 +256,7 @@ def _print_report(report: FailbackReport) -> None:
     if report.was_over:
         console.print(f"{report.order.flow} was failed back already; nothing was done now")
         for step in report.procedure.done:
-            console.print(f"{step.name}: {step.told}", soft_wrap=True)
+            console.print(f"{step.name}: {step.summary}", soft_wrap=True)
     elif not report.is_renaming:
         _print_topics(report.order.flow, report.partings, report.treatments)
     for group, why in _problems(report).items():
@@ -269,14 +270,14 @@ def _report_document(report: FailbackReport) -> dict[str, Any]:
         "flow": str(report.order.flow),
         "state": "finished before" if report.was_over else "finished",
         "course": procedure.id,
-        "choice": procedure.choices.get("how"),
+        "choice": procedure.choices.how.value,
         "renaming": report.is_renaming,
         "steps": [
             {
                 "step": step.name,
                 "seconds": step.seconds,
-                "told": step.told,
-                "facts": dict(step.facts),
+                "told": step.summary,
+                "facts": dict(step.outputs),
             }
             for step in procedure.done
         ],

@@ -20,7 +20,7 @@ from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.failover.command import FailoverOrder, Preview, abandon, fail_over, preview
 from heliograph.model import FlowId
-from heliograph.procedure.steps import StepEvent
+from heliograph.procedure.runner import StepEvent
 
 FAILOVER_HELP: Final = """Leave the source of a flow and go on at its target, exactly.
 
@@ -32,12 +32,13 @@ With --planned nothing is lost: first producers must stop (by the hook `failover
 by you), lanes are drained to lag 0 while `heliograph run` goes on, and the tail of every lane is
 compared by content.
 
-Each step is recorded in the flow's ledger. After a crash the same command goes on where it stopped;
---abandon gives an unfinished failover up. Groups with members on the target are not moved, and then
-none is, unless --skip-active says so. `heliograph failback` is the way back.
+Each step is recorded in the flow's ledger. After a crash the same command resumes where it
+stopped; --abandon abandons an unfinished failover. While a group has active members on the target,
+no group is moved, unless --skip-active skips such groups. `heliograph failback` is the way back.
 
 Ends with 3 when something stands in the way and nothing is broken: groups in use, producers that
-still write, a tail that differs, a hook that failed, an earlier failover asked for differently.
+still write, a tail that differs, a hook that failed, another failover that is running or that was
+asked for differently.
 
 Examples:
 
@@ -65,10 +66,10 @@ def failover(
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
     skip_active: Annotated[
         bool,
-        typer.Option("--skip-active", help="Leave groups alone that are in use on the target."),
+        typer.Option("--skip-active", help="Skip groups that have active members on the target."),
     ] = False,
     give_up: Annotated[
-        bool, typer.Option("--abandon", help="Give up an unfinished failover; lifts its fence.")
+        bool, typer.Option("--abandon", help="Abandon an unfinished failover; lifts its fence.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document on stdout; steps go to stderr.")
@@ -133,7 +134,7 @@ def _give_up(config: MirrorConfig, flow: FlowId, *, as_json: bool) -> None:
         )
         return
     lifted = "its fence is lifted" if given_up.fence_lifted else "it had no fence yet"
-    remarks().print(f"the failover of {flow} was given up; {lifted}", soft_wrap=True)
+    remarks().print(f"the failover of {flow} was abandoned; {lifted}", soft_wrap=True)
     if given_up.moved:
         remarks().print(
             f"groups that were moved stay where they are on {flow.target}: "

@@ -10,9 +10,10 @@ from rich.text import Text
 from heliograph.cli.output import remarks, results
 from heliograph.cli.tables import Side, ago, new_table
 from heliograph.failover.command import FailoverReport, Preview
+from heliograph.failover.outputs import FailoverChoices
 from heliograph.failover.shortfall import UnmirroredTail
 from heliograph.groups.placement import GroupMove, NoOffset, groups_of
-from heliograph.procedure.steps import Procedure
+from heliograph.procedure.journal import Procedure
 
 ROWS_MAX: Final = 20
 """Of a table; --json has them all."""
@@ -40,7 +41,7 @@ def print_preview(found: Preview) -> None:
         console.print("it was done before; there is nothing left to do")
     if found.unfinished is not None:
         done = ", ".join(step.name for step in found.unfinished.done) or "nothing"
-        console.print(f"an unfinished one is taken up; done so far: {done}", soft_wrap=True)
+        console.print(f"an unfinished failover is resumed; done so far: {done}", soft_wrap=True)
     console.print(f"steps: {', '.join(found.steps)}")
     carried = f"carried by {found.driver}" if found.driver else "no driver carries the flow"
     answers = found.source_problem or "the source answers"
@@ -59,7 +60,7 @@ def print_report(report: FailoverReport) -> None:
     console.print(Text(f"the {order.mode} failover of {order.flow} {when}", style="bold"))
     table = new_table([("step", "left"), ("seconds", "right"), ("what was done", "left")])
     for step in report.procedure.done:
-        table.add_row(step.name, f"{step.seconds:.1f}", step.told)
+        table.add_row(step.name, f"{step.seconds:.1f}", step.summary)
     console.print(table)
     if report.moves:
         _print_groups(report.moves, report.unplaced)
@@ -71,7 +72,7 @@ def print_report(report: FailoverReport) -> None:
         rpo = "RPO: no record is known to be lost, but the source did not say where it ended"
     console.print(f"RTO {report.seconds:.1f} s; {rpo}", soft_wrap=True)
     if report.skipped:
-        console.print(f"left alone, in use: {', '.join(report.skipped)}", soft_wrap=True)
+        console.print(f"skipped, with active members: {', '.join(report.skipped)}", soft_wrap=True)
 
 
 def preview_document(found: Preview) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _print_losses(losses: Sequence[UnmirroredTail]) -> None:
         )
 
 
-def _procedure(procedure: Procedure) -> dict[str, Any]:
+def _procedure(procedure: Procedure[FailoverChoices]) -> dict[str, Any]:
     return {
         "course": procedure.id,
         "began_ms": procedure.began_ms,
@@ -164,7 +165,7 @@ def _procedure(procedure: Procedure) -> dict[str, Any]:
                 "name": step.name,
                 "began_ms": step.began_ms,
                 "seconds": step.seconds,
-                "told": step.told,
+                "told": step.summary,
             }
             for step in procedure.done
         ],

@@ -9,26 +9,29 @@ their own, only the flow writes them: it goes on, and groups go back by its map.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from heliograph.broker.cluster import open_cluster
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import ConfigError, RecoveryRefused
-from heliograph.failback.context import FIND, FailbackContext, FailbackOrder
+from heliograph.failback.context import FailbackContext, FailbackOrder
 from heliograph.failback.divergence import DELETING, Resolution, TopicDivergence, undecided
 from heliograph.failback.find import find_partings, is_renaming
 from heliograph.failback.lane import ClusterPair
-from heliograph.failback.steps import (
+from heliograph.failback.outputs import (
     BEGIN,
     CHECK,
     CLEAR,
     EXPORT,
+    FIND,
     GROUPS,
     OPEN,
+    FailbackChoices,
+)
+from heliograph.failback.steps import (
     begin_step,
     check_step,
     clear_step,
@@ -41,12 +44,19 @@ from heliograph.ledger.access import read_ledger
 from heliograph.ledger.fence import fence_of, unfence_entry
 from heliograph.ledger.locations import begun_topics
 from heliograph.model import FlowId, TopicName
-from heliograph.procedure.steps import Journal, Procedure, Say, Step, resume_or_begin, run_steps
-from heliograph.processes import is_alive
+from heliograph.procedure.journal import Journal, Procedure
+from heliograph.procedure.runner import (
+    Say,
+    Standing,
+    Step,
+    read_standing,
+    resume_or_begin,
+    run_steps,
+    step,
+    unfinished_to_abandon,
+)
 from heliograph.topics.naming import naming_policy
 from heliograph.words import counted
-
-_ONLY_SAME_NAMES = frozenset({FIND, EXPORT, CLEAR, BEGIN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,16 +67,16 @@ class Preview:
     is_renaming: bool
     partings: tuple[TopicDivergence, ...]
     treatments: Mapping[TopicName, Resolution | None]
-    unfinished: Procedure | None
-    """An earlier one that would be taken up."""
-    finished: Procedure | None
+    unfinished: Procedure[FailbackChoices] | None
+    """An earlier one that would be resumed."""
+    finished: Procedure[FailbackChoices] | None
     """An earlier one that is over; there is nothing left to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailbackReport:
     order: FailbackOrder
-    procedure: Procedure
+    procedure: Procedure[FailbackChoices]
     was_over: bool
     """Whether it had been finished before, so that nothing was done now."""
     is_renaming: bool
@@ -91,15 +101,14 @@ class FailbackReport:
 async def preview(config: MirrorConfig, order: FailbackOrder) -> Preview:
     """Look at everything a failback looks at; raises `MirrorError` where it could not be done."""
     async with _context(config, order, lambda _: None) as context:
-        procedure = await context.journal.read()
-        finished = procedure if procedure is not None and _is_finished(context, procedure) else None
-        unfinished = procedure if procedure is not None and not procedure.is_over else None
+        standing = await _standing(context)
+        unfinished = standing.unfinished
         partings: tuple[TopicDivergence, ...] = ()
-        if finished is None:
+        if standing.finished is None:
             if unfinished is None:
                 _require_failed_over(context)
             _require_way_back(context)
-            if unfinished is not None and unfinished.facts(FIND):
+            if unfinished is not None and unfinished.has_done(FIND):
                 partings = await context.partings(unfinished)
             elif not context.is_renaming:
                 partings = await find_partings(context.pair)
@@ -109,7 +118,7 @@ async def preview(config: MirrorConfig, order: FailbackOrder) -> Preview:
             partings=partings,
             treatments=context.treatments(partings),
             unfinished=unfinished,
-            finished=finished,
+            finished=standing.finished,
         )
 
 
@@ -117,48 +126,43 @@ async def fail_back(config: MirrorConfig, order: FailbackOrder, say: Say) -> Fai
     """Do it, or what is left of it. Raises `MirrorError` where a step cannot be done; what was
     done by then is recorded, and the next call goes on there."""
     async with _context(config, order, say) as context:
-        procedure = await context.journal.read()
-        if procedure is not None and _is_finished(context, procedure):
-            return await _reported(context, procedure, was_over=True)
-        if procedure is None or procedure.is_over:
+        standing = await _standing(context)
+        if standing.finished is not None:
+            return await _reported(context, standing.finished, was_over=True)
+        if standing.unfinished is None:
             _require_failed_over(context)
             _require_way_back(context)
             await _require_choices(context)
-        else:
-            _require_nobody_else(procedure)
-        procedure = await resume_or_begin(context.journal, order.choices)
+        procedure = await resume_or_begin(context.journal, order.flow, order.choices)
         procedure = await run_steps(context.journal, procedure, _steps(context), say)
         return await _reported(context, procedure, was_over=False)
 
 
 async def abandon(config: MirrorConfig, flow: FlowId) -> str:
-    """Give an unfinished failback up; what is left of it, as a sentence."""
+    """Abandon an unfinished failback; what is left of it, as a sentence."""
     async with _context(config, FailbackOrder(flow=flow), lambda _: None) as context:
-        procedure = await context.journal.read()
-        if procedure is None or procedure.is_over:
-            raise RecoveryRefused(f"{flow} has no unfinished failback to give up")
-        has_cleared = any(
-            step.name == CLEAR and step.facts.get("topics") for step in procedure.done
-        )
-        has_begun_to = any(step.name == EXPORT for step in procedure.done) and any(
+        procedure = await unfinished_to_abandon(context.journal, flow, "failback")
+        cleared, exported = procedure.output(CLEAR), procedure.output(EXPORT)
+        has_cleared = cleared is not None and cleared.topics > 0
+        has_begun_to = exported is not None and any(
             treatment in DELETING
             for treatment in _as_chosen(
                 context, procedure, await context.partings(procedure)
             ).values()
         )
         await context.journal.forget()
-        exported = int(procedure.facts(EXPORT).get("records", 0))
-        told = f"given up; {counted(exported, 'record')} saved by it stay where they are"
+        records = 0 if exported is None else exported.records
+        summary = f"abandoned; {counted(records, 'record')} saved by it stay where they are"
         if context.is_renaming:
-            return told
+            return summary
         if has_cleared or has_begun_to:
             return (
-                f"{told}; topics on {flow.source} may have been deleted, so {context.back} stays "
-                "fenced until a failback is finished"
+                f"{summary}; topics on {flow.source} may have been deleted, so {context.back} "
+                "stays fenced until a failback is finished"
             )
         async with context.back_ledger() as ledger:
             await ledger.store.write_or_refuse([unfence_entry()])
-        return f"{told}; {context.back} is as it was"
+        return f"{summary}; {context.back} is as it was"
 
 
 @asynccontextmanager
@@ -172,7 +176,7 @@ async def _context(
             yield FailbackContext(
                 order=order,
                 pair=ClusterPair(config=config, flow=flow, source=source, ledger=ledger),
-                journal=Journal(ledger.store, "failback"),
+                journal=Journal(ledger.store, "failback", FailbackChoices),
                 is_renaming=is_renaming(flow, ledger.store.view),
                 say=say,
             )
@@ -180,30 +184,29 @@ async def _context(
             source.close()
 
 
-def _steps(context: FailbackContext) -> Sequence[Step]:
-    steps = {
-        CHECK: check_step,
-        FIND: find_step,
-        EXPORT: export_step,
-        CLEAR: clear_step,
-        BEGIN: begin_step,
-        GROUPS: groups_step,
-        OPEN: open_step,
-    }
-    return [
-        Step(name=name, run=lambda procedure, run=run: run(context, procedure))  # type: ignore[misc]
-        for name, run in steps.items()
-        if not (context.is_renaming and name in _ONLY_SAME_NAMES)
+def _steps(context: FailbackContext) -> Sequence[Step[FailbackChoices]]:
+    check = step(CHECK, partial(check_step, context))
+    only_same_names = [
+        step(FIND, partial(find_step, context)),
+        step(EXPORT, partial(export_step, context)),
+        step(CLEAR, partial(clear_step, context)),
+        step(BEGIN, partial(begin_step, context)),
     ]
+    every = [step(GROUPS, partial(groups_step, context)), step(OPEN, partial(open_step, context))]
+    return [check, *(() if context.is_renaming else only_same_names), *every]
+
+
+async def _standing(context: FailbackContext) -> Standing[FailbackChoices]:
+    return await read_standing(context.journal, lambda over: _is_in_force(context, over))
 
 
 # -- what must be so before anything is done
 
 
-def _is_finished(context: FailbackContext, procedure: Procedure) -> bool:
+def _is_in_force(context: FailbackContext, procedure: Procedure[FailbackChoices]) -> bool:
     """Whether the failback that is over came after the failover whose fence is up."""
     fence = fence_of(context.pair.ledger.store.view)
-    if not procedure.is_over or procedure.ended_ms is None or fence is None:
+    if procedure.ended_ms is None or fence is None:
         return False
     return fence.at_ms <= procedure.ended_ms
 
@@ -254,11 +257,11 @@ async def _require_choices(context: FailbackContext) -> None:
         offsets = sum(each.source_records for each in open_questions)
         named = ", ".join(each.topic for each in open_questions[:5])
         raise RecoveryRefused(
-            f"{counted(len(open_questions), 'topic')} on {source} parted from "
-            f"{order.flow.target} ({named}): {counted(records, 'record')} there never mirrored. "
-            "They are saved first in any case. Then --resync copies only the difference: "
-            "same-offset topics are deleted and copied from the parting, the others get it "
-            f"appended; --wipe deletes all {counted(offsets, 'offset')} of them and copies "
+            f"{counted(len(open_questions), 'topic')} on {source} diverged from "
+            f"{order.flow.target} ({named}): {counted(records, 'record')} there were never "
+            "mirrored. They are saved first in any case. Then --resync copies only the difference: "
+            "same-offset topics are deleted and copied from the divergence point, the others get "
+            f"it appended; --wipe deletes all {counted(offsets, 'offset')} of them and copies "
             "everything. See --dry-run"
         )
     deleting = [t for t, what in context.treatments(partings).items() if what in DELETING]
@@ -270,22 +273,13 @@ async def _require_choices(context: FailbackContext) -> None:
         )
 
 
-def _require_nobody_else(procedure: Procedure) -> None:
-    if procedure.host != socket.gethostname() or procedure.pid == os.getpid():
-        return
-    if is_alive(procedure.pid):
-        raise RecoveryRefused(
-            f"another {procedure.kind} is running on this host (pid {procedure.pid}); wait for it, "
-            "or stop it and run this command again"
-        )
-
-
 def _as_chosen(
-    context: FailbackContext, procedure: Procedure, partings: tuple[TopicDivergence, ...]
+    context: FailbackContext,
+    procedure: Procedure[FailbackChoices],
+    partings: tuple[TopicDivergence, ...],
 ) -> Mapping[TopicName, Resolution | None]:
-    """By what the course was asked for, not by what is asked for now."""
-    how = procedure.choices.get("how", context.order.choice.value)
-    order = FailbackOrder(flow=context.order.flow, choice=type(context.order.choice)(how))
+    """By what the failback was asked for, not by what is asked for now."""
+    order = FailbackOrder(flow=context.order.flow, choice=procedure.choices.how)
     asked = FailbackContext(
         order=order,
         pair=context.pair,
@@ -297,7 +291,7 @@ def _as_chosen(
 
 
 async def _reported(
-    context: FailbackContext, procedure: Procedure, *, was_over: bool
+    context: FailbackContext, procedure: Procedure[FailbackChoices], *, was_over: bool
 ) -> FailbackReport:
     partings = await context.partings(procedure)
     return FailbackReport(

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.config.schema import FlowConfig
@@ -14,17 +15,16 @@ from heliograph.failback.divergence import (
     Choice,
     Resolution,
     TopicDivergence,
-    from_facts,
     treatment,
 )
 from heliograph.failback.export import FOLDER_DEFAULT, unmirrored_topic
 from heliograph.failback.lane import ClusterPair
+from heliograph.failback.outputs import FIND_PARTS, FailbackChoices
 from heliograph.ledger.access import OpenLedger, open_ledger
 from heliograph.ledger.entries import LEDGER_PARTITIONS, ledger_topic
 from heliograph.model import FlowId, Offsets, TopicName
-from heliograph.procedure.steps import Journal, Procedure, Say, StepEvent
-
-FIND = "find"
+from heliograph.procedure.journal import Journal, Procedure, StepKind
+from heliograph.procedure.runner import Say, StepEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ class FailbackOrder:
     may_delete: bool = False
 
     @property
-    def choices(self) -> dict[str, str]:
-        return {
-            "how": self.choice.value,
-            "export topic": self.topic,
-            "export directory": str(self.export_dir.absolute()),
-        }
+    def choices(self) -> FailbackChoices:
+        return FailbackChoices(
+            how=self.choice,
+            export_topic=self.topic,
+            export_directory=str(self.export_dir.absolute()),
+        )
 
     @property
     def topic(self) -> TopicName:
@@ -61,7 +61,7 @@ class Looked:
 class FailbackContext:
     order: FailbackOrder
     pair: ClusterPair
-    journal: Journal
+    journal: Journal[FailbackChoices]
     is_renaming: bool
     say: Say
     looked: Looked = field(default_factory=Looked)
@@ -78,9 +78,9 @@ class FailbackContext:
     def preserve(self) -> bool:
         return self.back_flow.offsets is Offsets.PRESERVE
 
-    def tell(self, step: str, text: str) -> None:
-        """How a step comes along."""
-        self.say(StepEvent(step=step, what="goes on", text=text))
+    def tell(self, step: StepKind[Any], text: str) -> None:
+        """Report the progress of a step."""
+        self.say(StepEvent(step=step.name, what="goes on", text=text))
 
     def treatments(
         self, partings: tuple[TopicDivergence, ...]
@@ -88,10 +88,10 @@ class FailbackContext:
         choice = self.order.choice
         return {each.topic: treatment(each, choice, preserve=self.preserve) for each in partings}
 
-    async def partings(self, procedure: Procedure) -> tuple[TopicDivergence, ...]:
+    async def partings(self, procedure: Procedure[FailbackChoices]) -> tuple[TopicDivergence, ...]:
         """As the step recorded them: by now the old primary may look different."""
-        marks = await self.journal.marks(procedure, FIND)
-        return tuple(from_facts(name, marks[name]) for name in sorted(marks))
+        parts = await self.journal.parts(procedure, FIND_PARTS)
+        return tuple(parts[name].topic(name) for name in sorted(parts))
 
     @asynccontextmanager
     async def back_ledger(self) -> AsyncIterator[OpenLedger]:

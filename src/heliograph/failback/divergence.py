@@ -6,15 +6,28 @@ back, the target the present one. `docs/guides` calls them A and B.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-from heliograph.errors import WireError
 from heliograph.model import TopicId, TopicName, TopicPartition
 
-FACTS_VERSION: Final = 1
+PART_VERSION: Final = 1
+_Row = tuple[
+    int,  # partition
+    int | None,  # source start
+    int | None,  # source end
+    int | None,  # target start
+    int | None,  # target end
+    int | None,  # position
+    int,  # source offset
+    int,  # target offset
+    int,  # unmirrored records
+    int,  # expired records
+    int,  # 1 where offsets are identical
+    str,  # note
+]
 
 
 class Choice(StrEnum):
@@ -26,17 +39,21 @@ class Choice(StrEnum):
 
 
 class Resolution(StrEnum):
-    CONTINUE = "goes on"
-    """Nothing parted: the source's log is continued."""
-    APPEND = "appended by the map"
+    CONTINUE = "continue"
+    """Nothing diverged: the source's log is continued."""
+    APPEND = "append the difference"
     """What the target has more goes behind what only the source has."""
-    RECREATE = "deleted, copied from the parting"
+    RECREATE = "recreate from divergence point"
     """Offsets stay the same, which a log that cannot be cut does not allow otherwise."""
-    WIPE = "deleted, copied whole"
-    LEAVE = "stays, only there"
+    WIPE = "recreate, copy everything"
+    LEAVE = "keep (only on {source})"
     """The target has no such topic."""
-    NEW = "will be created"
+    NEW = "create"
     """The source has no such topic."""
+
+    def text(self, source: str) -> str:
+        """As a table shows it."""
+        return self.value.format(source=source)
 
 
 DELETING: Final = frozenset({Resolution.RECREATE, Resolution.WIPE})
@@ -197,44 +214,51 @@ def in_partition(topic: TopicDivergence, divergence: PartitionParting) -> TopicP
     return TopicPartition(topic=topic.topic, partition=divergence.partition)
 
 
-# -- as facts of a step: JSON, and short, for a memo has a limit and a topic many partitions
+# -- as the step that finds it records it: short, for a memo has a limit and a topic many partitions
 
 
-def to_facts(topic: TopicDivergence) -> dict[str, Any]:
-    return {
-        "v": FACTS_VERSION,
-        "source_id": topic.source_topic_id,
-        "target_id": topic.target_topic_id,
-        "recreated": topic.is_recreated,
-        "replicas": topic.replication_factor,
-        "configs": dict(topic.configs),
-        "seedable": topic.is_seedable,
-        "partitions": [_row(partition) for partition in topic.partitions],
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergencePart:
+    """A topic without its name, in the fields of the ledger's memo."""
 
+    v: int
+    source_id: TopicId | None
+    target_id: TopicId | None
+    recreated: bool
+    replicas: int
+    configs: Mapping[str, str]
+    seedable: bool
+    partitions: tuple[_Row, ...]
 
-def from_facts(name: str, facts: Mapping[str, Any]) -> TopicDivergence:
-    try:
+    def topic(self, name: str) -> TopicDivergence:
         return TopicDivergence(
             topic=TopicName(name),
-            source_topic_id=_topic_id(facts["source_id"]),
-            target_topic_id=_topic_id(facts["target_id"]),
-            partitions=tuple(_partition(row) for row in facts["partitions"]),
-            is_recreated=bool(facts["recreated"]),
-            replication_factor=int(facts["replicas"]),
-            configs={str(k): str(v) for k, v in facts["configs"].items()},
-            is_seedable=bool(facts["seedable"]),
+            source_topic_id=self.source_id,
+            target_topic_id=self.target_id,
+            partitions=tuple(map(_partition, self.partitions)),
+            is_recreated=self.recreated,
+            replication_factor=self.replicas,
+            configs=self.configs,
+            is_seedable=self.seedable,
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
-        raise WireError(f"the ledger's memo of where {name} parts makes no sense") from exc
 
 
-def _topic_id(value: Any) -> TopicId | None:
-    return None if value is None else TopicId(str(value))
+def recorded(topic: TopicDivergence) -> DivergencePart:
+    """`DivergencePart.topic` gives an equal topic back."""
+    return DivergencePart(
+        v=PART_VERSION,
+        source_id=topic.source_topic_id,
+        target_id=topic.target_topic_id,
+        recreated=topic.is_recreated,
+        replicas=topic.replication_factor,
+        configs=topic.configs,
+        seedable=topic.is_seedable,
+        partitions=tuple(map(_row, topic.partitions)),
+    )
 
 
-def _row(each: PartitionParting) -> list[int | str | None]:
-    return [
+def _row(each: PartitionParting) -> _Row:
+    return (
         each.partition,
         each.source_start,
         each.source_end,
@@ -247,25 +271,21 @@ def _row(each: PartitionParting) -> list[int | str | None]:
         each.expired_records,
         int(each.is_identical),
         each.note,
-    ]
+    )
 
 
-def _partition(row: Sequence[Any]) -> PartitionParting:
-    *numbers, note = row
-    known = [None if number is None else int(number) for number in numbers]
-    partition, start, end, target_start, target_end, position, *counts = known
-    source_offset, target_offset, unmirrored, expired, identical = (int(n or 0) for n in counts)
+def _partition(row: _Row) -> PartitionParting:
     return PartitionParting(
-        partition=int(partition or 0),
-        source_start=start,
-        source_end=end,
-        target_start=target_start,
-        target_end=target_end,
-        position=position,
-        source_offset=source_offset,
-        target_offset=target_offset,
-        unmirrored_records=unmirrored,
-        expired_records=expired,
-        is_identical=bool(identical),
-        note=str(note),
+        partition=row[0],
+        source_start=row[1],
+        source_end=row[2],
+        target_start=row[3],
+        target_end=row[4],
+        position=row[5],
+        source_offset=row[6],
+        target_offset=row[7],
+        unmirrored_records=row[8],
+        expired_records=row[9],
+        is_identical=bool(row[10]),
+        note=row[11],
     )

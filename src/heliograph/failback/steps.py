@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final
 
 from heliograph.broker.admin import ClusterAdmin
@@ -20,13 +21,13 @@ from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.topic_changes import TopicToCreate
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.errors import BrokerError, BrokerUnreachable, MirrorError, RecoveryRefused
-from heliograph.failback.context import FIND, FailbackContext
+from heliograph.failback.context import FailbackContext
 from heliograph.failback.divergence import (
     DELETING,
     Resolution,
     TopicDivergence,
     in_partition,
-    to_facts,
+    recorded,
 )
 from heliograph.failback.export import (
     ExportTo,
@@ -38,6 +39,19 @@ from heliograph.failback.export import (
 from heliograph.failback.find import find_partings
 from heliograph.failback.groups import Translate, move_groups_back
 from heliograph.failback.lane import known
+from heliograph.failback.outputs import (
+    CHECK,
+    EXPORT,
+    FIND,
+    FIND_PARTS,
+    BeginOutput,
+    ClearOutput,
+    ExportOutput,
+    FailbackChoices,
+    FindOutput,
+    GroupsOutput,
+    OpenOutput,
+)
 from heliograph.failback.reverse_ledger import begin_lanes
 from heliograph.failover.quiesce import wait_no_leader
 from heliograph.ledger.fence import Fence, fence_entry, fence_of, unfence_entry
@@ -45,64 +59,68 @@ from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.ledger.translate import Clamped, Translated, Translation, Unsafe
 from heliograph.model import OffsetRange, TopicName, TopicPartition
 from heliograph.procedure.hooks import hook_event, hooks_told, run_hooks
-from heliograph.procedure.steps import Journal, Outcome, Procedure
+from heliograph.procedure.journal import NoOutput, Procedure, forget_procedures
+from heliograph.procedure.runner import Outcome
 from heliograph.topics.filters import group_filter
 from heliograph.words import counted
 
-CHECK: Final = "check"
-EXPORT: Final = "export"
-CLEAR: Final = "clear"
-BEGIN: Final = "begin"
-GROUPS: Final = "groups"
-OPEN: Final = "open"
 _RECREATE_S_MAX: Final = 60.0
 _LOOK_S: Final = 0.2
+_GROUPS_RECORDED_MAX: Final = 1_000
+_PROBLEMS_RECORDED_MAX: Final = 100
 
 
-async def check_step(context: FailbackContext, _: Procedure) -> Outcome:
+async def check_step(context: FailbackContext, _: Procedure[FailbackChoices]) -> Outcome[NoOutput]:
     """Both clusters answer, and nobody carries the way back until it is open."""
     pair = context.pair
     for cluster in (pair.source_config, pair.target_config):
         await asyncio.to_thread(ClusterAdmin(cluster).topic_names)
     if context.is_renaming:
         return Outcome(
-            told=f"both clusters answer; only {pair.flow.id} writes its topics on "
-            f"{pair.flow.id.target}, so their histories cannot part"
+            summary=f"both clusters answer; only {pair.flow.id} writes its topics on "
+            f"{pair.flow.id.target}, so they cannot diverge",
+            output=NoOutput(),
         )
     async with context.back_ledger() as ledger:
         if fence_of(ledger.store.view) is None:
             why = f"a failback of {pair.flow.id} is under way; it opens this flow when it is done"
             await ledger.store.write_or_refuse([fence_entry(Fence(at_ms=now_ms(), why=why))])
         stood = await wait_no_leader(ledger, context.back, lambda text: context.tell(CHECK, text))
-    return Outcome(told=f"both clusters answer; {context.back} is held back ({stood})")
+    return Outcome(
+        summary=f"both clusters answer; {context.back} is fenced ({stood})", output=NoOutput()
+    )
 
 
-async def find_step(context: FailbackContext, procedure: Procedure) -> Outcome:
+async def find_step(
+    context: FailbackContext, procedure: Procedure[FailbackChoices]
+) -> Outcome[FindOutput]:
     partings = context.looked.partings or await find_partings(context.pair)
     for each in partings:
-        await context.journal.mark(procedure, FIND, each.topic, to_facts(each))
+        await context.journal.record_part(procedure, FIND_PARTS, each.topic, recorded(each))
     pair = context.pair
     first_offset = await asyncio.to_thread(end_of_topic, pair.target_config, context.order.topic)
     async with context.back_ledger() as ledger:
         # As the producer that will write there, not as the consumer that reads: see permissions.
         seeder = await ledger.target.new_producer_id()
-    parted = [each for each in partings if each.has_diverged]
-    unmirrored = sum(each.unmirrored_records for each in parted)
-    told = f"{counted(len(partings), 'topic')}, none parted"
-    if parted:
-        told = (
-            f"{len(parted)} of {counted(len(partings), 'topic')} parted: "
+    diverged = [each for each in partings if each.has_diverged]
+    unmirrored = sum(each.unmirrored_records for each in diverged)
+    summary = f"{counted(len(partings), 'topic')}, none diverged"
+    if diverged:
+        summary = (
+            f"{len(diverged)} of {counted(len(partings), 'topic')} diverged: "
             f"{counted(unmirrored, 'record')} on {pair.flow.id.source} never mirrored"
         )
-    return Outcome(told=told, facts={"export_from": first_offset, "seeder": list(seeder)})
+    return Outcome(summary=summary, output=FindOutput(export_from=first_offset, seeder=seeder))
 
 
-async def export_step(context: FailbackContext, procedure: Procedure) -> Outcome:
+async def export_step(
+    context: FailbackContext, procedure: Procedure[FailbackChoices]
+) -> Outcome[ExportOutput]:
     """Everything that only the old primary has, before anything there is touched."""
     partings = await context.partings(procedure)
     wanted = list(_unmirrored(partings))
     if not wanted:
-        return Outcome(told="there is nothing to save", facts={"records": 0})
+        return Outcome(summary="there is nothing to save", output=ExportOutput(records=0))
     pair, topic = context.pair, context.order.topic
     await asyncio.to_thread(
         ensure_topic,
@@ -111,11 +129,12 @@ async def export_step(context: FailbackContext, procedure: Procedure) -> Outcome
         replication_factor=pair.flow.replication_factor,
         message_bytes_max=max(int(each.configs.get("max.message.bytes", 0)) for each in partings),
     )
+    found = procedure.output(FIND)
     to = ExportTo(
         topic=topic,
         folder=context.order.export_dir.absolute(),
         procedure=procedure.id,
-        first_offset=int(procedure.facts(FIND).get("export_from", 0)),
+        first_offset=found.export_from if found is not None else 0,
     )
     exported = await asyncio.to_thread(
         export_records,
@@ -128,14 +147,14 @@ async def export_step(context: FailbackContext, procedure: Procedure) -> Outcome
     )
     folder = to.folder / procedure.id
     return Outcome(
-        told=f"{counted(exported.records, 'record')} saved in topic {topic} on "
+        summary=f"{counted(exported.records, 'record')} saved in topic {topic} on "
         f"{pair.flow.id.target} and in {counted(len(exported.files), 'file')} in {folder}",
-        facts={
-            "records": exported.records,
-            "topic": topic,
-            "directory": str(folder),
-            "files": len(exported.files),
-        },
+        output=ExportOutput(
+            records=exported.records,
+            topic=topic,
+            directory=str(folder),
+            files=len(exported.files),
+        ),
     )
 
 
@@ -154,12 +173,14 @@ def _unmirrored(partings: Iterable[TopicDivergence]) -> Iterable[Unmirrored]:
 # -- topics that are deleted and created again
 
 
-async def clear_step(context: FailbackContext, procedure: Procedure) -> Outcome:
+async def clear_step(
+    context: FailbackContext, procedure: Procedure[FailbackChoices]
+) -> Outcome[ClearOutput]:
     partings = await context.partings(procedure)
     chosen = context.treatments(partings)
     wanted = [each for each in partings if chosen[each.topic] in DELETING]
     if not wanted:
-        return Outcome(told="nothing is deleted", facts={"topics": 0})
+        return Outcome(summary="nothing is deleted", output=ClearOutput(topics=0))
     if not context.order.may_delete:
         raise RecoveryRefused(
             f"{counted(len(wanted), 'topic')} on {context.order.flow.source} would be deleted; "
@@ -170,9 +191,9 @@ async def clear_step(context: FailbackContext, procedure: Procedure) -> Outcome:
     await asyncio.to_thread(_recreate, admin, wanted)
     records = sum(each.source_records for each in wanted)
     return Outcome(
-        told=f"{counted(len(wanted), 'topic')} with {counted(records, 'offset')} deleted on "
+        summary=f"{counted(len(wanted), 'topic')} with {counted(records, 'offset')} deleted on "
         f"{context.order.flow.source} and created again, empty",
-        facts={"topics": len(wanted), "offsets": records},
+        output=ClearOutput(topics=len(wanted), offsets=records),
     )
 
 
@@ -192,9 +213,9 @@ async def _require_unmoved(context: FailbackContext, topics: Sequence[TopicDiver
             end = ends.get(in_partition(topic, each))
             if end is not None and known(end) != each.source_end:
                 raise RecoveryRefused(
-                    f"{in_partition(topic, each)} on {source.alias} is still written to: it "
-                    f"ended at {each.source_end} when its records were saved and ends at {end} "
-                    "now; stop its producers, give this failback up with --abandon and begin again"
+                    f"{in_partition(topic, each)} on {source.alias} is still written to: it ended "
+                    f"at {each.source_end} when its records were saved and ends at {end} now; stop "
+                    "its producers, abandon this failback with --abandon and start it again"
                 )
 
 
@@ -241,20 +262,26 @@ def _require(outcomes: Iterable[AdminOutcome]) -> None:
 # -- the way back
 
 
-async def begin_step(context: FailbackContext, procedure: Procedure) -> Outcome:
+async def begin_step(
+    context: FailbackContext, procedure: Procedure[FailbackChoices]
+) -> Outcome[BeginOutput]:
     partings = await context.partings(procedure)
-    seeder = procedure.facts(FIND).get("seeder", ())
-    if len(seeder) != 2:
-        raise MirrorError("the step before recorded no producer; give this up with --abandon")
-    begun = await begin_lanes(context, partings, (int(seeder[0]), int(seeder[1])))
+    found = procedure.output(FIND)
+    if found is None or found.seeder is None:
+        raise MirrorError(
+            f"step {FIND.name} recorded no producer; abandon this failback with --abandon"
+        )
+    begun = await begin_lanes(context, partings, found.seeder)
     return Outcome(
-        told=f"{counted(begun.lanes, 'lane')} of {context.back} written, to go on at the parting; "
-        f"{begun.identical} with the same offsets",
-        facts={"lanes": begun.lanes, "identical": begun.identical},
+        summary=f"{counted(begun.lanes, 'lane')} of {context.back} written, to continue at the "
+        f"divergence point; {begun.identical} with the same offsets",
+        output=BeginOutput(lanes=begun.lanes, identical=begun.identical),
     )
 
 
-async def groups_step(context: FailbackContext, procedure: Procedure) -> Outcome:
+async def groups_step(
+    context: FailbackContext, procedure: Procedure[FailbackChoices]
+) -> Outcome[GroupsOutput]:
     pair = context.pair
     fresh: set[TopicName] = set()
     if context.is_renaming:
@@ -279,14 +306,14 @@ async def groups_step(context: FailbackContext, procedure: Procedure) -> Outcome
         fresh=fresh,
     )
     return Outcome(
-        told=moved.told,
-        facts={
-            "moved": list(moved.moved)[:1_000],
-            "active": list(moved.active)[:1_000],
-            "problems": dict(list(moved.problems.items())[:100]),
-            "exact": moved.exact_partitions,
-            "nearest": moved.nearest_partitions,
-        },
+        summary=moved.told,
+        output=GroupsOutput(
+            moved=moved.moved[:_GROUPS_RECORDED_MAX],
+            active=moved.active[:_GROUPS_RECORDED_MAX],
+            problems=dict(islice(moved.problems.items(), _PROBLEMS_RECORDED_MAX)),
+            exact=moved.exact_partitions,
+            nearest=moved.nearest_partitions,
+        ),
     )
 
 
@@ -344,8 +371,10 @@ def _within(
     return old, found
 
 
-async def open_step(context: FailbackContext, procedure: Procedure) -> Outcome:
-    """One of the two flows may run; the other stays fenced until somebody fails over again."""
+async def open_step(
+    context: FailbackContext, procedure: Procedure[FailbackChoices]
+) -> Outcome[OpenOutput]:
+    """One of the two flows may run; the other stays fenced until the next failover."""
     flow, store = context.pair.flow, context.pair.ledger.store
     if context.is_renaming:
         primary, opened = flow.id.source, flow.id
@@ -360,8 +389,8 @@ async def open_step(context: FailbackContext, procedure: Procedure) -> Outcome:
         await store.write_or_refuse([fence_entry(Fence(at_ms=now_ms(), why=why))])
         async with context.back_ledger() as ledger:
             # It begins anew: what an earlier failover of it recorded is over.
-            await Journal(ledger.store, "failover").forget()
-            await Journal(ledger.store, "failback").forget()
+            await forget_procedures(ledger.store, "failover")
+            await forget_procedures(ledger.store, "failback")
             await ledger.store.write_or_refuse([unfence_entry()])
     event = hook_event(
         context.pair.config,
@@ -374,9 +403,10 @@ async def open_step(context: FailbackContext, procedure: Procedure) -> Outcome:
     failed = [hook for hook in hooks if hook.is_in_the_way]
     if failed:
         raise RecoveryRefused(
-            f"{hooks_told(failed)}; all before it is done: run this again to run them again"
+            f"{hooks_told(failed)}; all other steps are done: run this command again to run the "
+            "hooks again"
         )
-    return Outcome(told=f"{opened} may run", facts={"opened": str(opened)})
+    return Outcome(summary=f"{opened} may run", output=OpenOutput(opened=str(opened)))
 
 
 def _utc(at_ms: int) -> str:

@@ -1,38 +1,38 @@
 """Leave a cluster: the flow is fenced, its groups go on at the target, exactly. Driver only.
 
 `Planned` loses nothing and needs the source; `unplanned` needs the target alone. Each step is
-recorded in the flow's ledger when it is done (see `steps`), so whoever runs the command again
-after a crash goes on where it stopped.
+recorded in the flow's ledger when it is done (see `procedure`), so the next run of the command
+after a crash resumes where it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import now_ms
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import RecoveryRefused
 from heliograph.failover.context import FailoverContext, Findings
-from heliograph.failover.planned import (
+from heliograph.failover.outputs import (
+    CHECK,
     DRAIN,
+    FENCE,
+    GROUPS,
     STOP_PRODUCERS,
+    SWITCH,
     VERIFY,
-    drain_step,
-    stop_producers_step,
-    verify_step,
+    FailoverChoices,
+    Mode,
 )
+from heliograph.failover.planned import drain_step, stop_producers_step, verify_step
 from heliograph.failover.shortfall import UnmirroredTail, find_losses
 from heliograph.failover.source_ends import SourceEnds, look_at_source, without_heartbeats
 from heliograph.failover.steps import (
-    CHECK,
-    FENCE,
-    GROUPS,
-    SWITCH,
     active_on_target,
     check_step,
     fence_step,
@@ -47,9 +47,19 @@ from heliograph.ledger.access import read_ledger
 from heliograph.ledger.fence import Fence, fence_of, unfence_entry
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import FlowId
-from heliograph.procedure.steps import Journal, Procedure, Say, Step, resume_or_begin, run_steps
+from heliograph.procedure.journal import Journal, Procedure
+from heliograph.procedure.runner import (
+    Say,
+    Step,
+    read_standing,
+    require_same,
+    resume_or_begin,
+    run_steps,
+    step,
+    steps_left,
+    unfinished_to_abandon,
+)
 
-Mode = Literal["planned", "unplanned"]
 _LOOK_S_MAX: Final = 1.5
 
 
@@ -61,8 +71,8 @@ class FailoverOrder:
     """Leave groups alone that have members on the target, instead of refusing everything."""
 
     @property
-    def choices(self) -> dict[str, str]:
-        return {"mode": self.mode}
+    def choices(self) -> FailoverChoices:
+        return FailoverChoices(mode=self.mode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +82,9 @@ class Preview:
     order: FailoverOrder
     steps: tuple[str, ...]
     """Names, in order; those of an unfinished failover that are done are left out."""
-    unfinished: Procedure | None
-    """An earlier one that would be taken up."""
-    finished: Procedure | None
+    unfinished: Procedure[FailoverChoices] | None
+    """An earlier one that would be resumed."""
+    finished: Procedure[FailoverChoices] | None
     """An earlier one that is over; there is nothing left to do."""
     fence: Fence | None
     source_problem: str
@@ -94,14 +104,14 @@ class Preview:
         if self.order.mode == "planned" and self.source_problem:
             return f"a planned failover needs the source: {self.source_problem}"
         if self.active and not self.order.skip_active:
-            return f"groups in use on {self.order.flow.target}: {some_of(self.active)}"
+            return f"groups with active members on {self.order.flow.target}: {some_of(self.active)}"
         return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverReport:
     order: FailoverOrder
-    procedure: Procedure
+    procedure: Procedure[FailoverChoices]
     was_over: bool
     """Whether it had been finished before, so that nothing was done now."""
     losses: tuple[UnmirroredTail, ...]
@@ -131,7 +141,7 @@ class FailoverReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
-    procedure: Procedure
+    procedure: Procedure[FailoverChoices]
     moved: tuple[str, ...]
     """Groups whose offsets on the target were set already; they stay as they are."""
     fence_lifted: bool
@@ -140,22 +150,20 @@ class Abandoned:
 async def preview(config: MirrorConfig, order: FailoverOrder) -> Preview:
     """Look at everything a failover looks at; raises `MirrorError` where it could not be done."""
     async with _context(config, order, lambda _: None) as context:
-        procedure = await context.journal.read()
-        unfinished = procedure if procedure is not None and not procedure.is_over else None
+        standing = await read_standing(context.journal, lambda _: _is_fenced(context))
         fence = fence_of(context.ledger.store.view)
-        if unfinished is not None:
-            _require_same(unfinished, order)
+        if standing.unfinished is not None:
+            require_same(context.journal, standing.unfinished, order.flow, order.choices)
         known, placing = await learn_groups(context)
         locations = without_heartbeats(context.flow, known.locations.values())
         seen = await _source_seen(context, locations)
         holder = context.ledger.store.view.holder
-        done = {step.name for step in unfinished.done} if unfinished is not None else set()
         is_led = holder is not None and holder.until_ms >= now_ms()
         return Preview(
             order=order,
-            steps=tuple(step.name for step in _steps(context) if step.name not in done),
-            unfinished=unfinished,
-            finished=procedure if procedure is not None and procedure.is_over and fence else None,
+            steps=steps_left(_steps(context), standing),
+            unfinished=standing.unfinished,
+            finished=standing.finished,
             fence=fence,
             source_problem=seen.problem,
             moves=placing.moves,
@@ -170,36 +178,35 @@ async def fail_over(config: MirrorConfig, order: FailoverOrder, say: Say) -> Fai
     """Do it, or what is left of it. Raises `MirrorError` where a step cannot be done; what was
     done by then is recorded, and the next call goes on there."""
     async with _context(config, order, say) as context:
-        procedure = await context.journal.read()
-        is_fenced = fence_of(context.ledger.store.view) is not None
-        if procedure is not None and procedure.is_over and is_fenced:
+        standing = await read_standing(context.journal, lambda _: _is_fenced(context))
+        if standing.finished is not None:
             # Its fence is up: clients are on the target, and groups may have gone on there.
-            return await _reported(context, procedure, was_over=True)
-        if is_fenced and procedure is None:
+            return await _reported(context, standing.finished, was_over=True)
+        is_fenced = _is_fenced(context)
+        if is_fenced and standing.unfinished is None:
             raise RecoveryRefused(
                 f"{order.flow} has a fence that no failover put up; `heliograph failback` lifts it"
             )
-        procedure = await resume_or_begin(context.journal, order.choices)
-        if procedure.facts(FENCE) and not is_fenced:
+        procedure = await resume_or_begin(context.journal, order.flow, order.choices)
+        if procedure.has_done(FENCE) and not is_fenced:
             raise RecoveryRefused(
-                f"the fence of an unfinished failover of {order.flow} was lifted since: give that "
-                "failover up with --abandon, then begin another"
+                f"the fence of an unfinished failover of {order.flow} was lifted since: abandon "
+                "that failover with --abandon, then start another"
             )
         procedure = await run_steps(context.journal, procedure, _steps(context), say)
         return await _reported(context, procedure, was_over=False)
 
 
 async def abandon(config: MirrorConfig, flow: FlowId) -> Abandoned:
-    """Give an unfinished failover up: the flow may run again. Groups are not moved back."""
+    """Abandon an unfinished failover: the flow may run again. Groups are not moved back."""
     async with _context(
         config, FailoverOrder(flow=flow, mode="unplanned"), lambda _: None
     ) as context:
-        procedure = await context.journal.read()
-        if procedure is None or procedure.is_over:
-            done = "" if procedure is None else "; one that is finished is undone by `failback`"
-            raise RecoveryRefused(f"{flow} has no unfinished failover to give up{done}")
+        procedure = await unfinished_to_abandon(
+            context.journal, flow, "failover", if_over="`heliograph failback` undoes a finished one"
+        )
         moved = await moved_groups(context, procedure)
-        is_fenced = fence_of(context.ledger.store.view) is not None
+        is_fenced = _is_fenced(context)
         # The fence last: a crash in between leaves a flow that stands still, and a sentence why.
         await context.journal.forget()
         if is_fenced:
@@ -218,41 +225,34 @@ async def _context(
             is_planned=order.mode == "planned",
             skip_active=order.skip_active,
             ledger=ledger,
-            journal=Journal(ledger.store, "failover"),
+            journal=Journal(ledger.store, "failover", FailoverChoices),
             groups=GroupAdmin(config.target_of(order.flow)),
             say=say,
             findings=Findings(),
         )
 
 
-def _steps(context: FailoverContext) -> Sequence[Step]:
-    steps = {
-        CHECK: check_step,
-        STOP_PRODUCERS: stop_producers_step,
-        DRAIN: drain_step,
-        VERIFY: verify_step,
-        FENCE: fence_step,
-        GROUPS: groups_step,
-        SWITCH: switch_step,
-    }
-    only_planned = (STOP_PRODUCERS, DRAIN, VERIFY)
-    return [
-        Step(name=name, run=partial(run, context))
-        for name, run in steps.items()
-        if context.is_planned or name not in only_planned
+def _steps(context: FailoverContext) -> Sequence[Step[FailoverChoices]]:
+    check = step(CHECK, partial(check_step, context))
+    only_planned = [
+        step(STOP_PRODUCERS, partial(stop_producers_step, context)),
+        step(DRAIN, partial(drain_step, context)),
+        step(VERIFY, partial(verify_step, context)),
     ]
+    every = [
+        step(FENCE, partial(fence_step, context)),
+        step(GROUPS, partial(groups_step, context)),
+        step(SWITCH, partial(switch_step, context)),
+    ]
+    return [check, *(only_planned if context.is_planned else ()), *every]
 
 
-def _require_same(procedure: Procedure, order: FailoverOrder) -> None:
-    if dict(procedure.choices) != order.choices:
-        raise RecoveryRefused(
-            f"an unfinished {procedure.choices.get('mode', '')} failover of {order.flow} is there: "
-            "take it up with the same choices, or give it up with --abandon"
-        )
+def _is_fenced(context: FailoverContext) -> bool:
+    return fence_of(context.ledger.store.view) is not None
 
 
 async def _reported(
-    context: FailoverContext, procedure: Procedure, *, was_over: bool
+    context: FailoverContext, procedure: Procedure[FailoverChoices], *, was_over: bool
 ) -> FailoverReport:
     """The flow stands still, so what it left behind can be counted at any later time too."""
     found = await locate_lanes(
@@ -260,15 +260,14 @@ async def _reported(
     )
     locations = without_heartbeats(context.flow, found)
     seen = await _source_seen(context, locations)
-    facts: Mapping[str, object] = procedure.facts(GROUPS)
-    skipped = facts.get("skipped", ())
+    groups = procedure.output(GROUPS)
     return FailoverReport(
-        order=FailoverOrder(flow=context.flow.id, mode=_mode(procedure)),
+        order=FailoverOrder(flow=context.flow.id, mode=procedure.choices.mode),
         procedure=procedure,
         was_over=was_over,
         losses=find_losses(locations, seen),
         moved=tuple(sorted(await moved_groups(context, procedure))),
-        skipped=tuple(str(group) for group in skipped) if isinstance(skipped, list) else (),
+        skipped=() if groups is None else groups.skipped,
         moves=tuple(context.findings.moves),
         unplaced=tuple(context.findings.unplaced),
     )
@@ -279,7 +278,3 @@ async def _source_seen(context: FailoverContext, locations: Sequence[LaneLocatio
     if context.findings.source_problem:
         return SourceEnds(at_ms=now_ms(), problem=context.findings.source_problem)
     return await look_at_source(context.config, context.flow, locations, wait_s=_LOOK_S_MAX)
-
-
-def _mode(procedure: Procedure) -> Mode:
-    return "planned" if procedure.choices.get("mode") == "planned" else "unplanned"

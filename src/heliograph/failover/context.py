@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from heliograph.broker.groups import GroupAdmin
 from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.failover.outputs import FailoverChoices, Mode
 from heliograph.groups.placement import GroupMove, NoOffset
 from heliograph.ledger.access import OpenLedger
-from heliograph.procedure.steps import Journal, Say, StepEvent
+from heliograph.procedure.journal import Journal, StepKind
+from heliograph.procedure.runner import Say, StepEvent
 
 
 @dataclass(slots=True)
@@ -28,16 +31,16 @@ class FailoverContext:
     is_planned: bool
     skip_active: bool
     ledger: OpenLedger
-    journal: Journal
+    journal: Journal[FailoverChoices]
     groups: GroupAdmin
     """Of the target."""
     say: Say
     findings: Findings
 
     @property
-    def mode(self) -> str:
+    def mode(self) -> Mode:
         return "planned" if self.is_planned else "unplanned"
 
-    def tell(self, step: str, text: str) -> None:
-        """How a step comes along."""
-        self.say(StepEvent(step=step, what="goes on", text=text))
+    def tell(self, step: StepKind[Any], text: str) -> None:
+        """Report the progress of a step."""
+        self.say(StepEvent(step=step.name, what="goes on", text=text))

@@ -20,6 +20,7 @@ from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.errors import RecoveryRefused
 from heliograph.failover.context import FailoverContext
+from heliograph.failover.outputs import DRAIN, FailoverChoices, StopProducersOutput, VerifyOutput
 from heliograph.failover.source_ends import (
     high_watermarks,
     look_at_source,
@@ -30,14 +31,11 @@ from heliograph.failover.steps import hooks_of, some_of
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import TopicName, TopicPartition
 from heliograph.procedure.hooks import hooks_told
-from heliograph.procedure.steps import Outcome, Procedure
+from heliograph.procedure.journal import NoOutput, Procedure
+from heliograph.procedure.runner import Outcome
 from heliograph.topics.naming import is_heartbeats, naming_policy
 from heliograph.topics.selection import select_topics
 from heliograph.words import counted
-
-STOP_PRODUCERS: Final = "stop producers"
-DRAIN: Final = "drain"
-VERIFY: Final = "verify"
 
 STILL_S: Final = 2.0
 """Ends that did not move for so long do not move."""
@@ -52,7 +50,9 @@ _SOURCE_S_MAX: Final = 10.0
 _UNITS_AT_ONCE: Final = 8
 
 
-async def stop_producers_step(context: FailoverContext, procedure: Procedure) -> Outcome:
+async def stop_producers_step(
+    context: FailoverContext, procedure: Procedure[FailoverChoices]
+) -> Outcome[StopProducersOutput]:
     """The operator's hook stops producers, or the operator has; either way the ends must rest."""
     hook = await _before_hook(context, procedure)
     partitions = await _partitions(context)
@@ -64,17 +64,24 @@ async def stop_producers_step(context: FailoverContext, procedure: Procedure) ->
                 raise RecoveryRefused(watch.sentence(context.flow.id.source))
             await asyncio.sleep(_LOOK_S)
             watch.see(await _ends(source, partitions))
-    told = f"{counted(len(partitions), 'partition')} of {context.flow.id.source} stand still"
-    return Outcome(told=f"{hook}; {told}" if hook else told, facts={"partitions": len(partitions)})
+    summary = f"{counted(len(partitions), 'partition')} of {context.flow.id.source} stand still"
+    return Outcome(
+        summary=f"{hook}; {summary}" if hook else summary,
+        output=StopProducersOutput(partitions=len(partitions)),
+    )
 
 
-async def drain_step(context: FailoverContext, procedure: Procedure) -> Outcome:
+async def drain_step(
+    context: FailoverContext, procedure: Procedure[FailoverChoices]
+) -> Outcome[NoOutput]:
     """Until nothing waits on the source that the flow would mirror."""
     least, since_s = None, monotonic_s()
     while True:
         waiting = await _waiting(context)
         if waiting.records == 0:
-            return Outcome(told=f"{counted(waiting.lanes, 'lane')} with lag 0")
+            return Outcome(
+                summary=f"{counted(waiting.lanes, 'lane')} with lag 0", output=NoOutput()
+            )
         if least is None or waiting.records < least:
             least, since_s = waiting.records, monotonic_s()
             context.tell(DRAIN, f"{waiting.records:,} records wait")
@@ -92,7 +99,9 @@ async def drain_step(context: FailoverContext, procedure: Procedure) -> Outcome:
         await asyncio.sleep(_LOOK_S)
 
 
-async def verify_step(context: FailoverContext, procedure: Procedure) -> Outcome:
+async def verify_step(
+    context: FailoverContext, procedure: Procedure[FailoverChoices]
+) -> Outcome[VerifyOutput]:
     """The last records of every lane are equal on both sides, by content."""
     locations = await locate_lanes(
         context.flow, context.ledger.target, context.ledger.store, all_topics()
@@ -124,12 +133,12 @@ async def verify_step(context: FailoverContext, procedure: Procedure) -> Outcome
         )
     records = sum(result.records for result in results)
     return Outcome(
-        told=f"the last {counted(records, 'record')} of {counted(len(units), 'lane')} are equal",
-        facts={"records": records},
+        summary=f"the last {counted(records, 'record')} of {counted(len(units), 'lane')} are equal",
+        output=VerifyOutput(records=records),
     )
 
 
-async def _before_hook(context: FailoverContext, procedure: Procedure) -> str:
+async def _before_hook(context: FailoverContext, procedure: Procedure[FailoverChoices]) -> str:
     outcomes = await hooks_of(context, procedure, "before failover")
     if any(hook.is_in_the_way for hook in outcomes):
         raise RecoveryRefused(f"{hooks_told(outcomes)}; nothing was changed")

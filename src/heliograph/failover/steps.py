@@ -13,6 +13,18 @@ from typing import Final, Literal
 from heliograph.clock import now_ms
 from heliograph.errors import BrokerError, RecoveryRefused
 from heliograph.failover.context import FailoverContext
+from heliograph.failover.outputs import (
+    CHECK,
+    FENCE,
+    GROUPS,
+    GROUPS_PARTS,
+    CheckOutput,
+    FailoverChoices,
+    FenceOutput,
+    GroupsOutput,
+    GroupsPart,
+    SwitchOutput,
+)
 from heliograph.failover.quiesce import raise_fence, wait_idle, wait_no_leader
 from heliograph.groups.commit import CommitReport, active_groups, commit_moves
 from heliograph.groups.placement import (
@@ -24,20 +36,19 @@ from heliograph.groups.placement import (
 )
 from heliograph.groups.snapshot import SOURCE_WAIT_S, FlowSnapshot, read_snapshot
 from heliograph.procedure.hooks import HookOutcome, hook_event, hooks_told, run_hooks
-from heliograph.procedure.steps import Facts, Outcome, Procedure
+from heliograph.procedure.journal import Procedure
+from heliograph.procedure.runner import Outcome
 from heliograph.words import counted
 
-CHECK: Final = "check"
-FENCE: Final = "fence"
-GROUPS: Final = "groups"
-SWITCH: Final = "switch"
 NAMED_MAX: Final = 5
 _BEGUN: Final = "begun"
 _SILENT_WAIT_S: Final = 0.3
 """For a source that did not answer a moment ago; every second here is one of the outage."""
 
 
-async def check_step(context: FailoverContext, procedure: Procedure) -> Outcome:
+async def check_step(
+    context: FailoverContext, procedure: Procedure[FailoverChoices]
+) -> Outcome[CheckOutput]:
     """Nothing is changed here, and what would stop a later step stops this one."""
     flow = context.flow.id
     known, placing = await learn_groups(context)
@@ -53,23 +64,23 @@ async def check_step(context: FailoverContext, procedure: Procedure) -> Outcome:
     if active and not context.skip_active:
         raise RecoveryRefused(_active_sentence(context, active))
     count = len(groups_of(placing.moves))
-    told = [f"{counted(len(known.locations), 'lane')}, {counted(count, 'group')}"]
+    summary = [f"{counted(len(known.locations), 'lane')}, {counted(count, 'group')}"]
     if known.source_problem:
-        told.append(f"the source does not answer ({known.source_problem})")
+        summary.append(f"the source does not answer ({known.source_problem})")
     elif not context.is_planned:
-        told.append("the source answers: a planned failover would lose nothing")
-    told += known.problems[:NAMED_MAX]
+        summary.append("the source answers: a planned failover would lose nothing")
+    summary += known.problems[:NAMED_MAX]
     return Outcome(
-        told="; ".join(told),
-        facts={
-            "lanes": len(known.locations),
-            "groups": count,
-            "source_problem": known.source_problem,
-        },
+        summary="; ".join(summary),
+        output=CheckOutput(
+            lanes=len(known.locations), groups=count, source_problem=known.source_problem
+        ),
     )
 
 
-async def fence_step(context: FailoverContext, procedure: Procedure) -> Outcome:
+async def fence_step(
+    context: FailoverContext, procedure: Procedure[FailoverChoices]
+) -> Outcome[FenceOutput]:
     """From here on no driver carries the flow, whoever starts one."""
     fence = await raise_fence(context.ledger, context.flow.id, context.mode)
     why = await wait_no_leader(
@@ -79,30 +90,34 @@ async def fence_step(context: FailoverContext, procedure: Procedure) -> Outcome:
         context.ledger, context.flow, lambda text: context.tell(FENCE, text)
     )
     return Outcome(
-        told=f"{why}; {counted(len(locations), 'lane')} stand still",
-        facts={"at_ms": fence.at_ms, "lanes": len(locations)},
+        summary=f"{why}; {counted(len(locations), 'lane')} stand still",
+        output=FenceOutput(at_ms=fence.at_ms, lanes=len(locations)),
     )
 
 
-async def groups_step(context: FailoverContext, procedure: Procedure) -> Outcome:
+async def groups_step(
+    context: FailoverContext, procedure: Procedure[FailoverChoices]
+) -> Outcome[GroupsOutput]:
     """Every group is committed at the exact place, whole or not at all."""
     known, placing = await learn_groups(context)
     if context.is_planned and known.source_problem:
         raise RecoveryRefused(f"where groups stand is not known: {known.source_problem}")
     _require_none_skips(context, placing)
-    marked = await moved_groups(context, procedure)
-    marks = await context.journal.marks(procedure, GROUPS)
-    already = set(marked)
-    if _BEGUN in marks:
+    recorded = await moved_groups(context, procedure)
+    parts = await context.journal.parts(procedure, GROUPS_PARTS)
+    already = set(recorded)
+    if _BEGUN in parts:
         already |= _went_on(placing.moves)
     else:
-        await context.journal.mark(procedure, GROUPS, _BEGUN, {"at_ms": now_ms()})
-    part = len(marks)
+        begun = GroupsPart(at_ms=now_ms())
+        await context.journal.record_part(procedure, GROUPS_PARTS, _BEGUN, begun)
+    number = len(parts)
 
     async def done(groups: Sequence[str]) -> None:
-        nonlocal part
-        part += 1
-        await context.journal.mark(procedure, GROUPS, str(part), {"groups": list(groups)})
+        nonlocal number
+        number += 1
+        part = GroupsPart(groups=tuple(groups))
+        await context.journal.record_part(procedure, GROUPS_PARTS, str(number), part)
         context.tell(GROUPS, f"{counted(len(groups), 'group')} moved")
 
     report = await commit_moves(
@@ -113,40 +128,44 @@ async def groups_step(context: FailoverContext, procedure: Procedure) -> Outcome
         skip_active=context.skip_active,
     )
     _require_whole(context, report)
-    there_before = [group for group in report.unchanged if group not in marked]
+    there_before = [group for group in report.unchanged if group not in recorded]
     if there_before:
         await done(there_before)
     moved = {*report.committed, *report.unchanged}
     context.findings.moves = [move for move in placing.moves if move.group in moved]
     context.findings.unplaced = list(placing.unplaced)
     return Outcome(
-        told=_groups_told(procedure, known, placing, report),
-        facts={
-            "groups": len(moved),
-            "skipped": list(report.active),
-            "unplaced": len(placing.unplaced),
-            "problems": dict(report.problems),
-        },
+        summary=_groups_summary(procedure, known, placing, report),
+        output=GroupsOutput(
+            groups=len(moved),
+            skipped=report.active,
+            unplaced=len(placing.unplaced),
+            problems=report.problems,
+        ),
     )
 
 
-async def switch_step(context: FailoverContext, procedure: Procedure) -> Outcome:
+async def switch_step(
+    context: FailoverContext, procedure: Procedure[FailoverChoices]
+) -> Outcome[SwitchOutput]:
     """The world outside learns who is primary; only then is the failover over."""
     flow = context.flow
     outcomes = await hooks_of(context, procedure, "after failover")
     failed = [hook for hook in outcomes if hook.is_in_the_way]
     if failed:
         raise RecoveryRefused(
-            f"{hooks_told(failed)}; all before it is done, groups go on at {flow.id.target}: run "
-            "this again to run the hooks again"
+            f"{hooks_told(failed)}; all other steps are done and groups go on at "
+            f"{flow.id.target}: run this command again to run the hooks again"
         )
-    told = hooks_told(outcomes) or "no hooks are set: point clients to the target"
-    return Outcome(told=told, facts={"hooks": [[hook.name, hook.told] for hook in outcomes]})
+    return Outcome(
+        summary=hooks_told(outcomes) or "no hooks are set: point clients to the target",
+        output=SwitchOutput(hooks=tuple((hook.name, hook.told) for hook in outcomes)),
+    )
 
 
 async def hooks_of(
     context: FailoverContext,
-    procedure: Procedure,
+    procedure: Procedure[FailoverChoices],
     what: Literal["before failover", "after failover"],
 ) -> tuple[HookOutcome, ...]:
     event = hook_event(
@@ -173,10 +192,10 @@ async def learn_groups(context: FailoverContext) -> tuple[FlowSnapshot, GroupPla
     return known, plan_group_offsets(known, Strategy.MAP)
 
 
-async def moved_groups(context: FailoverContext, procedure: Procedure) -> set[str]:
-    """Groups that this course is known to have moved."""
-    marks = await context.journal.marks(procedure, GROUPS)
-    return {group for facts in marks.values() for group in _names(facts)}
+async def moved_groups(context: FailoverContext, procedure: Procedure[FailoverChoices]) -> set[str]:
+    """Groups that this failover is known to have moved."""
+    parts = await context.journal.parts(procedure, GROUPS_PARTS)
+    return {group for part in parts.values() for group in part.groups or ()}
 
 
 async def active_on_target(context: FailoverContext, moves: Iterable[GroupMove]) -> tuple[str, ...]:
@@ -190,11 +209,6 @@ def some_of(names: Sequence[str]) -> str:
     """The first few by name, the others by number."""
     more = len(names) - NAMED_MAX
     return ", ".join(names[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _names(facts: Facts) -> list[str]:
-    found = facts.get("groups", [])
-    return [str(name) for name in found] if isinstance(found, list) else []
 
 
 def _went_on(moves: Iterable[GroupMove]) -> set[str]:
@@ -231,34 +245,40 @@ def _require_whole(context: FailoverContext, report: CommitReport) -> None:
         raise RecoveryRefused(_active_sentence(context, names))
     if report.problems and not context.skip_active:
         first = [f"{group}: {why}" for group, why in sorted(report.problems.items())]
-        raise RecoveryRefused(f"groups that were not moved: {some_of(first)}; run this again")
+        raise RecoveryRefused(
+            f"some groups were not moved: {some_of(first)}; run this command again"
+        )
 
 
 def _active_sentence(context: FailoverContext, names: Sequence[str]) -> str:
     return (
-        f"groups that are in use on {context.flow.id.target} are not moved, and so none is: "
-        f"{some_of(names)}; stop them there, or leave them where they are with --skip-active"
+        f"no group was moved: these have active members on {context.flow.id.target}: "
+        f"{some_of(names)}; stop their consumers, or skip them with --skip-active"
     )
 
 
-def _groups_told(
-    procedure: Procedure, known: FlowSnapshot, placing: GroupPlan, report: CommitReport
+def _groups_summary(
+    procedure: Procedure[FailoverChoices],
+    known: FlowSnapshot,
+    placing: GroupPlan,
+    report: CommitReport,
 ) -> str:
-    told = [f"{counted(len(report.committed) + len(report.unchanged), 'group')} moved"]
+    summary = [f"{counted(len(report.committed) + len(report.unchanged), 'group')} moved"]
     repeated = sum(move.repeated_records or 0 for move in placing.moves)
     if repeated:
-        told.append(f"{counted(repeated, 'record')} read again")
+        summary.append(f"{counted(repeated, 'record')} read again")
     skipped = sum(move.skipped_records or 0 for move in placing.moves)
     if skipped:
-        told.append(f"{counted(skipped, 'record')} never read: the target no longer has them")
+        summary.append(f"{counted(skipped, 'record')} never read: the target no longer has them")
     left = sorted({*report.active, *report.problems})
     if left:
-        told.append(f"left alone: {some_of(left)}")
+        summary.append(f"left as they are: {some_of(left)}")
     if placing.unplaced:
-        told.append(f"{counted(len(placing.unplaced), 'partition')} without a place")
-    if procedure.facts(CHECK).get("source_problem") and not known.source_problem:
-        told.append(
+        summary.append(f"{counted(len(placing.unplaced), 'partition')} without an offset")
+    checked = procedure.output(CHECK)
+    if checked is not None and checked.source_problem and not known.source_problem:
+        summary.append(
             "the source answers again: its flow stays fenced, and what is written there from now "
             "on is not mirrored"
         )
-    return "; ".join(told)
+    return "; ".join(summary)

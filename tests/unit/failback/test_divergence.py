@@ -16,11 +16,11 @@ from heliograph.failback.divergence import (
     Resolution,
     TopicDivergence,
     beginning,
-    from_facts,
-    to_facts,
+    recorded,
     treatment,
     undecided,
 )
+from heliograph.failback.outputs import FIND_PARTS
 from heliograph.model import TopicId, TopicName
 
 AN_ID = TopicId("0b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11")
@@ -120,14 +120,21 @@ def test_what_was_found_survives_the_ledger() -> None:
         is_seedable=False,
     )
 
-    stored = json.loads(json.dumps(to_facts(parting)))
+    stored = json.loads(json.dumps(FIND_PARTS.part.dump(recorded(parting))))
 
-    assert from_facts("orders", stored) == parting
+    assert FIND_PARTS.part.load("failback/1/find/orders", stored).topic("orders") == parting
 
 
 @pytest.mark.parametrize("broken", [{}, {"partitions": [[1]]}, {"partitions": 7}])
-def test_a_memo_that_makes_no_sense_is_said_to(broken: dict[str, Any]) -> None:
-    facts = {**to_facts(topic(WHOLE)), **broken} if broken else {}
+def test_a_part_that_cannot_be_decoded_is_named(broken: dict[str, Any]) -> None:
+    part = {**FIND_PARTS.part.dump(recorded(topic(WHOLE))), **broken} if broken else {}
 
-    with pytest.raises(WireError, match=r"makes no sense"):
-        from_facts("orders", facts)
+    with pytest.raises(
+        WireError, match=r"cannot decode ledger record memo\|failback/1/find/orders"
+    ):
+        FIND_PARTS.part.load("failback/1/find/orders", part)
+
+
+def test_tables_name_the_cluster_that_alone_has_a_topic() -> None:
+    assert Resolution.LEAVE.text("A") == "keep (only on A)"
+    assert Resolution.RECREATE.text("A") == "recreate from divergence point"
