@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliograph.audit.align import edits_between, next_agreement
@@ -19,24 +18,14 @@ from heliograph.model import (
     FlowId,
     LaneId,
     OffsetRange,
-    TopicName,
-    TopicPartition,
 )
 from tests.kit.batches import NOW_MS, Record
-from tests.kit.memory_log import MemoryCluster, fetch_from_memory, in_batches
+from tests.kit.memory_log import PARTITION, MemoryCluster, in_batches
 
 COUNT = 120
-PARTITION = TopicPartition(topic=TopicName("orders"), partition=0)
 LANE = LaneId(flow=FlowId(source=ClusterAlias("A"), target=ClusterAlias("B")), source=PARTITION)
-SLOW = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
-)
+SLOW = settings(deadline=None, max_examples=40)
 SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=4)
-
-
-@pytest.fixture(autouse=True)
-def memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliograph.audit.reading.fetch_once", fetch_from_memory)
 
 
 @SLOW
@@ -322,9 +311,7 @@ def _compare(
     source: MemoryCluster, target: MemoryCluster, units: list[AuditUnit]
 ) -> list[UnitResult]:
     async def compare() -> list[UnitResult]:
-        ours: Any = source
-        theirs: Any = target
-        return [await compare_unit(ours, theirs, unit) for unit in units]
+        return [await compare_unit(source, target, unit) for unit in units]
 
     return asyncio.run(compare())
 

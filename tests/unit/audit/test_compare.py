@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
-
-import pytest
 
 from heliograph.audit.compare import FindingKind, UnitResult, compare_unit
 from heliograph.audit.origin import ORIGIN_HEADER, origin_of
@@ -17,21 +14,13 @@ from heliograph.model import (
     FlowId,
     LaneId,
     OffsetRange,
-    TopicName,
-    TopicPartition,
 )
 from heliograph.wire.batch import LOG_APPEND_TIME_BIT
 from tests.kit.batches import NOW_MS, Record, batch_of
-from tests.kit.memory_log import MemoryCluster, fetch_from_memory, in_batches
+from tests.kit.memory_log import PARTITION, MemoryCluster, in_batches
 
 COUNT = 40
-PARTITION = TopicPartition(topic=TopicName("orders"), partition=0)
 LANE = LaneId(flow=FlowId(source=ClusterAlias("A"), target=ClusterAlias("B")), source=PARTITION)
-
-
-@pytest.fixture(autouse=True)
-def memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliograph.audit.reading.fetch_once", fetch_from_memory)
 
 
 def test_a_batch_that_fails_its_checksum_is_changed_and_the_others_are_equal() -> None:
@@ -192,6 +181,4 @@ def between(
         target_end=target.end,
         producer_id=producer_id,
     )
-    ours: Any = source
-    theirs: Any = target
-    return asyncio.run(compare_unit(ours, theirs, unit))
+    return asyncio.run(compare_unit(source, target, unit))

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
-
-import pytest
 
 from heliograph.audit.findings import FindingKind
 from heliograph.broker.range_reader import ReadRecord, Stretch
@@ -38,18 +35,13 @@ from heliograph.model import (
     TopicPartition,
 )
 from tests.kit.batches import NOW_MS, Record
-from tests.kit.memory_log import MemoryCluster, fetch_from_memory, in_batches
+from tests.kit.memory_log import MemoryCluster, in_batches
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 SOURCE = TopicPartition(topic=TopicName("orders"), partition=0)
 TARGET = TopicPartition(topic=TopicName("A.orders"), partition=0)
 Numbered = Iterable[tuple[int, int]]
 """Records as offset and content."""
-
-
-@pytest.fixture(autouse=True)
-def memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliograph.audit.reading.fetch_once", fetch_from_memory)
 
 
 def lane(*runs: tuple[int, int, int], end: int) -> LaneLocation:
@@ -131,8 +123,8 @@ def compared(sampled: SampledMove, sent: Numbered, got: Stretch) -> Compared:
         )
         for offset, content in sent
     ]
-    source: Any = MemoryCluster("A", in_batches(records, [4]), log_start=records[0].offset)
-    target: Any = MemoryCluster("B", [])
+    source = MemoryCluster("A", in_batches(records, [4]), log_start=records[0].offset)
+    target = MemoryCluster("B", [])
     return asyncio.run(
         compare_next(source, target, sampled, got, bytes_max=1 << 20, read_committed=True)
     )

@@ -367,3 +367,19 @@ def test_after_compaction_a_refused_driver_that_died_seems_to_hold_until_its_lea
     assert view.holder == lease(SECOND, 101)
     view.apply(lease(FIRST, 112))
     assert view.holder == lease(FIRST, 112)
+
+
+def test_a_lane_has_begun_once_it_has_a_start() -> None:
+    view = LedgerView()
+    view.apply(start_entry("payments", 1))
+    view.apply(head_entry("payments", 1))
+    view.apply(start_entry("orders", 7))
+    view.apply(head_entry("orders", 3))
+
+    begun = view.begun()
+
+    assert [(lane.topic, lane.partition) for lane in begun] == [("orders", 7), ("payments", 1)]
+    assert view.begun_lane(TopicName("payments"), 1) == begun[view.lanes[-1]]
+    assert view.lane(ORDERS, 3) is not None
+    assert view.begun_lane(ORDERS, 3) is None
+    assert view.begun_lane(ORDERS, 4) is None

@@ -1,0 +1,176 @@
+"""One partition in memory that obeys the broker's rules for producers, deletion and visibility.
+
+`tests/cluster/test_fake_cluster.py` runs the same script against this and against a real broker.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from heliograph.errors import CorruptBatch
+from heliograph.wire.batch import SEQUENCES, BatchHeader, parse_header, verify_crc
+
+_REMEMBERED_BATCHES: Final = 5
+_NO_PRODUCER: Final = -1
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    batches: deque[tuple[int, int, int]] = field(
+        default_factory=lambda: deque(maxlen=_REMEMBERED_BATCHES)
+    )
+    """First and last sequence and base offset of the last batches."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1][1]
+
+
+@dataclass(slots=True)
+class _Batch:
+    header: BatchHeader
+    """As the log has it: with its offset."""
+    content: bytes
+
+
+class Refusal(Exception):
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class FakeLog:
+    def __init__(self, *, is_compacted: bool = False) -> None:
+        self.start = 0
+        self.end = 0
+        """Of the leader's log; followers may not have it all."""
+        self.unreplicated = 0
+        """Offsets at the end that followers do not have yet."""
+        self.is_compacted = is_compacted
+        """Only: such a topic refuses to delete records."""
+        self.aborted: list[tuple[int, int]] = []
+        """Producer id and first offset of each transaction that was aborted."""
+        self.producers: dict[int, _Producer] = {}
+        self._batches: list[_Batch] = []
+
+    @property
+    def high_watermark(self) -> int:
+        return max(self.start, self.end - self.unreplicated)
+
+    def append(self, batch: bytes) -> int:
+        """Its base offset; of a batch that is there already, the first one's."""
+        header = parse_header(memoryview(batch))
+        if header is None:
+            raise Refusal(ErrorCode.corrupt_message)
+        try:
+            verify_crc(memoryview(batch), header)
+        except CorruptBatch:
+            raise Refusal(ErrorCode.corrupt_message) from None
+        if header.record_count != header.last_offset_delta + 1:
+            raise Refusal(ErrorCode.invalid_record)
+        if header.producer_id != _NO_PRODUCER:
+            earlier = self._earlier(header)
+            if earlier is not None:
+                return earlier
+        base_offset = self.end
+        self._remember(header, base_offset)
+        content = base_offset.to_bytes(8, "big") + batch[8:]
+        self._batches.append(_Batch(header._replace(base_offset=base_offset), content))
+        self.end += header.record_count
+        return base_offset
+
+    def hold(self, batches: Iterable[bytes | memoryview], start: int = 0) -> None:
+        """Take these as they are, offsets, holes and damage included, instead of what was there."""
+        self.start = self.end = start
+        self.producers.clear()
+        self._batches.clear()
+        for batch in batches:
+            header = parse_header(memoryview(batch))
+            assert header is not None, "cut short"
+            self._batches.append(_Batch(header, bytes(batch)))
+            self._remember(header, header.base_offset)
+            self.end = header.next_offset
+
+    def delete_before(self, offset: int) -> int:
+        """Where the log starts then. The broker goes on remembering producers."""
+        if self.is_compacted:
+            raise Refusal(ErrorCode.policy_violation)
+        if offset > self.high_watermark:
+            raise Refusal(ErrorCode.offset_out_of_range)
+        self.start = max(self.start, offset)
+        self._batches = [each for each in self._batches if each.header.next_offset > self.start]
+        return self.start
+
+    def read(self, offset: int, bytes_max: int) -> bytes:
+        """Whole batches from the one that holds `offset` on; at least one if there is one."""
+        if not self.start <= offset <= self.end:
+            raise Refusal(ErrorCode.offset_out_of_range)
+        found = bytearray()
+        for each in self._batches:
+            if each.header.next_offset <= offset:
+                continue
+            is_full = found and len(found) + len(each.content) > bytes_max
+            if is_full or each.header.next_offset > self.high_watermark:
+                break
+            found += each.content
+        return bytes(found)
+
+    def truncate(self, end: int) -> None:
+        """As an unclean election leaves it; the new leader knows what the log tells it."""
+        self._batches = [each for each in self._batches if each.header.next_offset <= end]
+        self.end = max((each.header.next_offset for each in self._batches), default=self.start)
+        self.producers.clear()
+        for each in self._batches:
+            self._remember(each.header, each.header.base_offset)
+
+    def expire_producers(self) -> None:
+        """As after `producer.id.expiration.ms`, a day unless configured."""
+        self.producers.clear()
+
+    def last_sequences(self) -> dict[int, tuple[int, int]]:
+        """Epoch and last sequence by producer id."""
+        return {
+            producer_id: (known.epoch, known.last_sequence)
+            for producer_id, known in self.producers.items()
+        }
+
+    def headers(self) -> list[BatchHeader]:
+        return [each.header for each in self._batches]
+
+    def _earlier(self, header: BatchHeader) -> int | None:
+        """The base offset of the same batch; refuses what is out of place."""
+        known = self.producers.get(header.producer_id)
+        if known is None:
+            # A producer the broker does not know may begin anywhere.
+            return None
+        if header.producer_epoch < known.epoch:
+            raise Refusal(ErrorCode.invalid_producer_epoch)
+        first, last = header.base_sequence, _last_sequence(header)
+        if header.producer_epoch > known.epoch:
+            if first != 0:
+                raise Refusal(ErrorCode.out_of_order_sequence_number)
+            return None
+        for there_first, there_last, base_offset in known.batches:
+            if (there_first, there_last) == (first, last):
+                return base_offset
+        if first != (known.last_sequence + 1) % SEQUENCES:
+            raise Refusal(ErrorCode.out_of_order_sequence_number)
+        return None
+
+    def _remember(self, header: BatchHeader, base_offset: int) -> None:
+        if header.producer_id == _NO_PRODUCER:
+            return
+        known = self.producers.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch:
+            known = self.producers[header.producer_id] = _Producer(header.producer_epoch)
+        known.batches.append((header.base_sequence, _last_sequence(header), base_offset))
+
+
+def _last_sequence(header: BatchHeader) -> int:
+    return (header.base_sequence + header.record_count - 1) % SEQUENCES

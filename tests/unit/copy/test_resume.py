@@ -1,0 +1,488 @@
+"""Where a lane goes on, for every state its target, its ledger and its source may be in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from heliograph.copy.flow import FetchLimits, Flow
+from heliograph.copy.resume import Found, Place, Refused, find_places
+from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
+from heliograph.ledger.entries import Entry, FlowEntry, ledger_topic
+from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.view import LaneRecord
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Lane,
+    LaneId,
+    Offsets,
+    OnExisting,
+    StallReason,
+    StartAt,
+    TopicId,
+    TopicPartition,
+)
+from heliograph.wire.batch import SEQUENCES
+from tests.kit.fake_cluster import Asked, FakeCluster
+from tests.kit.fake_log import FakeLog
+from tests.kit.fake_records import append_foreign, append_own, filler
+from tests.kit.lane_records import TOPIC, head, runs, start
+
+FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
+PRODUCER = 4_711
+ORDERS = TopicPartition(topic=TOPIC, partition=0)
+LEDGER = ledger_topic(FLOW.source)
+SPEC = Lane(id=LaneId(flow=FLOW, source=ORDERS), target=ORDERS, source_topic_id=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ALane:
+    spec: Lane
+
+
+@dataclass(slots=True)
+class Stage:
+    """One lane between two clusters in memory, and its ledger."""
+
+    source: FakeCluster = field(default_factory=lambda: FakeCluster("A"))
+    target: FakeCluster = field(default_factory=lambda: FakeCluster("B"))
+    has_producer: bool = True
+
+    def __post_init__(self) -> None:
+        self.source.create(TOPIC)
+        self.target.create(TOPIC)
+        self.target.create(LEDGER, is_compacted=True)
+
+    @property
+    def read(self) -> FakeLog:
+        return self.source.log(ORDERS)
+
+    @property
+    def written(self) -> FakeLog:
+        return self.target.log(ORDERS)
+
+    def own(self, position: int, count: int) -> None:
+        append_own(self.written, PRODUCER, position, count)
+
+    def before_third_look(self, change: Callable[[], None]) -> None:
+        """The log is asked for its start and its end; then the ledger is read."""
+        looks = 0
+
+        def count(asked: Asked) -> None:
+            nonlocal looks
+            looks += asked == Asked("list_offsets", frozenset({TOPIC}))
+            if looks == 3:
+                change()
+
+        self.target.before = count
+
+    def break_link(self, request_name: str) -> None:
+        def unreachable(asked: Asked) -> None:
+            if asked == Asked(request_name, frozenset({TOPIC})):
+                raise BrokerUnreachable("cluster B: gone")
+
+        self.target.before = unreachable
+
+    def resume(self, *entries: Entry, spec: Lane = SPEC) -> Found:
+        """Where the lane goes on once the ledger holds `entries`."""
+        return self.resumed(*entries, spec=spec)[0]
+
+    def resumed(self, *entries: Entry, spec: Lane = SPEC) -> tuple[Found, LaneRecord | None]:
+        return asyncio.run(self._resumed(entries, spec))
+
+    async def _resumed(
+        self, entries: tuple[Entry, ...], spec: Lane
+    ) -> tuple[Found, LaneRecord | None]:
+        store = LedgerStore(self.target, LEDGER)
+        try:
+            if self.has_producer:
+                await store.write([_flow_entry(), *entries])
+            flow = Flow(FLOW, self.source, self.target, store, FetchLimits())
+            lane = ALane(spec)
+            found = (await find_places(flow, [lane]))[lane]
+            await store.catch_up()
+            return found, store.view.begun_lane(TOPIC, 0)
+        finally:
+            await store.close()
+
+
+def _flow_entry() -> FlowEntry:
+    return FlowEntry(
+        flow=FLOW,
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        source_cluster_id="there",
+        created_ms=1,
+    )
+
+
+def placed(found: Found) -> Place:
+    assert isinstance(found, Place), found
+    return found
+
+
+def at(found: Found) -> tuple[int, int, int]:
+    """Position, source offset and target offset a lane goes on at."""
+    cursor = placed(found).cursor
+    return cursor.position, cursor.next_offset, cursor.target_offset
+
+
+def refused(found: Found) -> tuple[StallReason, int]:
+    assert isinstance(found, Refused), found
+    return found.reason, found.position
+
+
+# -- lanes without history
+
+
+@pytest.mark.parametrize(
+    ("start_at", "offset"), [(StartAt.EARLIEST, 5), (StartAt.LATEST, 12)], ids=["start", "end"]
+)
+def test_a_new_lane_begins_at_the_sources_start_or_end(start_at: StartAt, offset: int) -> None:
+    stage = Stage()
+    append_foreign(stage.read, 12)
+    stage.read.delete_before(5)
+    append_foreign(stage.written, 3)
+
+    found, record = stage.resumed(spec=replace(SPEC, start_at=start_at))
+
+    assert at(found) == (0, offset, 3)
+    assert placed(found).is_unknown
+    assert not placed(found).identical
+    assert record is not None
+    (begun,) = record.starts
+    assert (begun.position, begun.source_offset, begun.target_offset) == (0, offset, 3)
+    assert begun.target_topic_id == stage.target.id_of(TOPIC)
+
+
+def test_the_start_that_another_mirror_wrote_first_counts() -> None:
+    stage = Stage()
+
+    found, record = stage.resumed(start(source=0, target=0))
+
+    assert at(found) == (0, 0, 0)
+    assert record is not None
+    assert len(record.starts) == 1
+
+
+def test_a_target_with_records_may_be_refused() -> None:
+    stage = Stage()
+    append_foreign(stage.written, 3)
+
+    found = stage.resume(spec=replace(SPEC, on_existing=OnExisting.REFUSE))
+
+    assert refused(found) == (StallReason.TARGET_NOT_EMPTY, 0)
+    assert isinstance(found, Refused)
+    assert "holds 3 records" in found.detail
+
+
+def test_a_lane_whose_source_has_no_leader_waits_for_it() -> None:
+    stage = Stage()
+    stage.source.topics[TOPIC].leaderless.add(0)
+
+    assert isinstance(stage.resume(), LeaderMoved)
+
+
+def test_a_lane_whose_target_has_no_leader_waits_for_it() -> None:
+    stage = Stage()
+    stage.target.topics[TOPIC].leaderless.add(0)
+
+    assert isinstance(stage.resume(start()), LeaderMoved)
+
+
+@pytest.mark.parametrize("request_name", ["describe_producers", "list_offsets"])
+def test_a_broker_that_does_not_answer_for_the_target_is_that_lanes_error(
+    request_name: str,
+) -> None:
+    stage = Stage()
+    stage.break_link(request_name)
+
+    assert isinstance(stage.resume(start()), BrokerUnreachable)
+
+
+def test_a_flow_whose_producer_the_ledger_does_not_name_cannot_resume() -> None:
+    stage = Stage(has_producer=False)
+
+    with pytest.raises(BrokerUnreachable, match="names no producer yet"):
+        stage.resume()
+
+
+def test_a_preserved_lane_is_seeded_to_the_sources_start() -> None:
+    stage = Stage()
+    append_foreign(stage.read, 60)
+    stage.read.delete_before(57)
+
+    found, record = stage.resumed(spec=replace(SPEC, offsets=Offsets.PRESERVE))
+
+    assert at(found) == (0, 57, 57)
+    assert placed(found).identical
+    assert (stage.written.start, stage.written.end) == (57, 57)
+    assert stage.written.last_sequences()[PRODUCER] == (0, SEQUENCES - 1)
+    assert record is not None
+    assert record.starts[0].target_offset == 57
+
+
+def test_a_seeding_that_was_broken_off_is_finished_whatever_the_lane_asks_for() -> None:
+    stage = Stage()
+    append_foreign(stage.read, 60)
+    stage.read.delete_before(57)
+    stage.written.append(filler(PRODUCER, count=20, left=57))
+
+    found = stage.resume()
+
+    assert at(found) == (0, 57, 57)
+    assert stage.written.start == 57
+
+
+def test_a_topic_that_is_only_compacted_is_not_seeded() -> None:
+    stage = Stage()
+    append_foreign(stage.read, 60)
+    stage.read.delete_before(57)
+    stage.written.is_compacted = True
+
+    found = stage.resume(spec=replace(SPEC, offsets=Offsets.PRESERVE))
+
+    assert at(found) == (0, 57, 0)
+    assert not placed(found).identical
+
+
+def test_a_seeding_that_fails_is_that_lanes_error() -> None:
+    stage = Stage()
+    append_foreign(stage.read, 60)
+    stage.read.delete_before(57)
+
+    stage.break_link("delete_records")
+
+    found, record = stage.resumed(spec=replace(SPEC, offsets=Offsets.PRESERVE))
+
+    assert isinstance(found, BrokerUnreachable)
+    assert record is None
+
+
+# -- lanes with history
+
+
+def test_a_lane_goes_on_behind_the_last_batch_the_broker_remembers() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+    stage.own(10, 5)
+
+    found = stage.resume(start(), head(10, 10))
+
+    assert at(found) == (15, 15, 15)
+    assert placed(found).identical
+    assert not placed(found).is_unknown
+    assert placed(found).target_topic_id == stage.target.id_of(TOPIC)
+    assert placed(found).foreign_records == 0
+
+
+def test_runs_turn_the_position_into_a_source_offset() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+    stage.own(10, 5)
+
+    found = stage.resume(start(), runs((10, 14, 10)), runs((40, 50, 40)))
+
+    assert at(found) == (15, 19, 15)
+    assert placed(found).written_until == 41
+
+
+def test_a_lane_that_was_only_seeded_begins_with_its_first_record() -> None:
+    stage = Stage()
+    stage.written.append(filler(PRODUCER, count=57, left=57))
+    stage.written.delete_before(57)
+
+    found = stage.resume(start(source=57, target=57))
+
+    assert at(found) == (0, 57, 57)
+    assert placed(found).is_unknown
+
+
+def test_a_lane_goes_on_after_sequences_began_again() -> None:
+    stage = Stage()
+    behind = SEQUENCES - 5
+    stage.own(behind, 5)
+    stage.own(SEQUENCES, 5)
+
+    found = stage.resume(start(position=behind, source=behind, target=0))
+
+    assert at(found) == (SEQUENCES + 5, SEQUENCES + 5, 10)
+
+
+def test_records_of_others_are_counted_and_the_map_is_corrected() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+    append_foreign(stage.written, 3)
+    stage.own(10, 5)
+
+    found, record = stage.resumed(start())
+
+    assert at(found) == (15, 15, 18)
+    assert placed(found).foreign_records == 3
+    assert record is not None
+    assert (record.runs.target_offset_at(9), record.runs.target_offset_at(10)) == (9, 13)
+
+
+def test_a_forgotten_producers_batches_since_the_head_say_how_far_the_lane_came() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+    stage.own(10, 5)
+    stage.written.expire_producers()
+
+    found = stage.resume(start(), head(10, 10))
+
+    assert at(found) == (15, 15, 15)
+    assert placed(found).is_unknown
+
+
+def test_a_forgotten_lane_with_nothing_since_its_head_goes_on_there() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+    stage.written.expire_producers()
+
+    found = stage.resume(start(), head(10, 12))
+
+    assert at(found) == (10, 10, 10)
+    assert Asked("fetch", frozenset({TOPIC})) not in stage.target.asked
+
+
+def test_what_retention_deleted_of_a_forgotten_lane_was_its_own() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+    stage.own(10, 5)
+    stage.written.expire_producers()
+    stage.written.delete_before(15)
+
+    found = stage.resume(start(), head(10, 10))
+
+    assert at(found) == (15, 15, 15)
+
+
+def test_batches_above_the_high_watermark_are_waited_for() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+    stage.own(10, 5)
+    stage.written.unreplicated = 5
+
+    found = stage.resume(start())
+
+    assert isinstance(found, LeaderMoved)
+    assert "ahead of its high watermark" in str(found)
+
+
+def test_batches_above_the_high_watermark_are_waited_for_in_a_scan_too() -> None:
+    stage = Stage()
+    append_foreign(stage.written, 9)
+    stage.own(0, 5)
+    stage.written.unreplicated = 5
+
+    found = stage.resume(start())
+
+    assert isinstance(found, LeaderMoved)
+    assert "ahead of its high watermark" in str(found)
+
+
+def test_a_target_that_lost_acknowledged_records_and_their_producer_is_an_error() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+    stage.own(10, 5)
+    stage.written.truncate(10)
+    stage.written.expire_producers()
+
+    found = stage.resume(start(), head(15, 15))
+
+    assert isinstance(found, BrokerError)
+    assert not found.retriable
+    assert "ends at 10, but 15 was acknowledged" in str(found)
+
+
+def test_a_target_that_lost_records_and_knows_the_producer_is_filled_again() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+    stage.own(10, 5)
+    stage.written.truncate(10)
+
+    found = stage.resume(start(), head(15, 15))
+
+    assert at(found) == (10, 10, 10)
+
+
+def test_a_log_that_another_mirror_made_longer_meanwhile_is_looked_at_again() -> None:
+    stage = Stage()
+    stage.before_third_look(lambda: stage.own(0, 10))
+
+    found = stage.resume(start(), head(10, 10))
+
+    assert isinstance(found, LeaderMoved)
+    assert "has grown from 0 to 10 meanwhile" in str(found)
+
+
+def test_a_target_that_was_created_again_needs_a_decision() -> None:
+    stage = Stage()
+    first = stage.target.id_of(TOPIC)
+    stage.target.create(TOPIC)
+    stage.own(0, 3)
+
+    found = stage.resume(start(target_topic_id=first), head(7, 7))
+
+    assert refused(found) == (StallReason.TARGET_RECREATED, 7)
+
+
+def test_a_source_that_was_created_again_needs_a_decision() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+
+    found = stage.resume(
+        start(source_topic_id=TopicId("0b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11")),
+        spec=replace(SPEC, source_topic_id=TopicId("1b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11")),
+    )
+
+    assert refused(found) == (StallReason.TOPIC_RECREATED, 10)
+
+
+def test_a_log_that_no_run_explains_needs_a_decision() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+
+    found = stage.resume(start(position=50, source=50, target=50))
+
+    assert refused(found) == (StallReason.UNEXPLAINED_LOG, 10)
+
+
+def test_a_target_that_disappears_between_two_looks_is_waited_for() -> None:
+    stage = Stage()
+    stage.own(0, 10)
+
+    def forget(asked: Asked) -> None:
+        # The ledger is read after the log was looked at; another task may refresh meanwhile.
+        is_looked_at = Asked("describe_producers", frozenset({TOPIC})) in stage.target.asked
+        if is_looked_at and asked.name == "metadata":
+            stage.target._topics.pop(TOPIC, None)
+
+    stage.target.before = forget
+
+    found = stage.resume(start())
+
+    assert isinstance(found, LeaderMoved)
+    assert "is gone" in str(found)
+
+
+def test_two_runs_that_claim_the_same_offsets_are_settled_by_the_log() -> None:
+    stage = Stage()
+    stage.own(0, 40)
+    append_foreign(stage.written, 10)
+    stage.own(40, 20)
+    stage.own(60, 30)
+
+    found, record = stage.resumed(
+        start(), runs((40, 40, 60)), runs((60, 60, 70)), head(90, 90, target_next=100)
+    )
+
+    assert at(found) == (90, 90, 100)
+    assert record is not None
+    assert record.runs.overlap_at is None
+    assert [record.runs.target_offset_at(each) for each in (39, 40, 59, 60)] == [39, 50, 69, 70]
