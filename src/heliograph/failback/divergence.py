@@ -31,7 +31,7 @@ _Row = tuple[
 
 
 class Choice(StrEnum):
-    """What the operator wants where histories have parted."""
+    """What the operator wants where logs have diverged."""
 
     NONE = "none"
     RESYNC = "resync"
@@ -206,7 +206,7 @@ def beginning(
 
 
 def undecided(topics: Iterable[TopicDivergence], choice: Choice) -> tuple[TopicDivergence, ...]:
-    """Topics that nothing can be done with until somebody chooses."""
+    """Topics that nothing can be done with until the operator chooses."""
     return tuple(each for each in topics if treatment(each, choice, preserve=False) is None)
 
 

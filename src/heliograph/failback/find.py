@@ -145,7 +145,7 @@ def _partition_count(cluster: Cluster, name: TopicName) -> int:
 def _own_settings(
     settings: Mapping[str, TopicSetting] | NotAuthorised,
 ) -> dict[str, str]:
-    """What somebody gave the topic itself; a new one gets the rest from its brokers."""
+    """What was set on the topic itself; a new one gets the rest from its brokers."""
     if isinstance(settings, NotAuthorised):
         raise settings
     return {

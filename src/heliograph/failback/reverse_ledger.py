@@ -1,7 +1,7 @@
 """Write the ledger of the way back, so that its lanes go on exactly where the histories part.
 
 Driver only. The ledger is on the old primary. Its lanes get the map of the flow that was failed
-over, told from the other side, and a producer that is in no log there: so a resume goes by the
+over, reversed, and a producer that is in no log there: so a resume goes by the
 heads written here. All of it may be written again.
 """
 
@@ -89,7 +89,7 @@ async def begin_lanes(
 def _require_unmoved(
     old: Cluster, at: TopicPartition, divergence: PartitionParting, end: int
 ) -> None:
-    """What was written since is saved nowhere, and nobody would be told of it."""
+    """What was written since is saved nowhere and would be lost without a word."""
     if end != divergence.source_end:
         raise RecoveryRefused(
             f"{at} on {old.alias} is still written to: it ended at {divergence.source_end} when it "

@@ -71,7 +71,7 @@ _PROBLEMS_RECORDED_MAX: Final = 100
 
 
 async def check_step(context: FailbackContext, _: Procedure[FailbackChoices]) -> Outcome[NoOutput]:
-    """Both clusters answer, and nobody carries the way back until it is open."""
+    """Both clusters answer, and no driver carries the way back until it is open."""
     pair = context.pair
     for cluster in (pair.source_config, pair.target_config):
         await asyncio.to_thread(ClusterAdmin(cluster).topic_names)

@@ -94,7 +94,7 @@ class Preview:
     active: tuple[str, ...]
     losses: tuple[UnmirroredTail, ...]
     driver: str
-    """Who carries the flow; empty where nobody does."""
+    """The driver that carries the flow; empty where none does."""
 
     @property
     def refusal(self) -> str:

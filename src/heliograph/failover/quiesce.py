@@ -1,4 +1,4 @@
-"""Bring a flow to rest: its fence is put up, its driver lets go, its lanes stop. Driver only.
+"""Bring a flow to rest: raise its fence, wait for its driver and its lanes to stop. Driver only.
 
 A driver that lives sees the fence within a second, settles what is on its way and lets its lease
 go. One that is dead is waited for until its lease is over, as any other driver would. Then two

@@ -1,6 +1,6 @@
 """What a failover leaves behind on the source, partition by partition. Driver only; does no I/O.
 
-Nobody can ask a source that is gone where it ended. The heads in the ledger have what its brokers
+A source that is gone cannot be asked where it ended. The heads in the ledger have what its brokers
 last said, so the count is a lower bound, while the first offset that never arrived is exact.
 """
 
@@ -27,7 +27,7 @@ class UnmirroredTail:
     known_end_offset: int
     """Where the source's log was last known to end; it may have grown since."""
     known_at_ms: int | None
-    """When that was so; None where nobody ever said."""
+    """When that was so; None where it is not known."""
     source_told: bool
     """Whether the source itself says so now; otherwise it is what the ledger has."""
     oldest_ms: int | None = None
@@ -59,7 +59,7 @@ def _loss(location: LaneLocation, seen: SourceEnds) -> UnmirroredTail:
             source_told=False,
         )
     waiting = seen.waiting.get(source)
-    # Markers and aborted records that nobody would have mirrored are no loss.
+    # Markers and aborted records would not have been mirrored, so they are no loss.
     missing = location.source_next_offset if waiting is None else waiting.offset
     return UnmirroredTail(
         source=source,

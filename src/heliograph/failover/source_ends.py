@@ -48,7 +48,7 @@ async def look_at_source(
 
 @asynccontextmanager
 async def source_cluster(config: MirrorConfig, flow: FlowConfig) -> AsyncIterator[Cluster]:
-    """As whoever mirrors the flow reaches it."""
+    """With the settings of the consumer that mirrors the flow."""
     source = open_cluster(config.source_of(flow.id), "consumer")
     try:
         yield source

@@ -81,7 +81,7 @@ async def check_step(
 async def fence_step(
     context: FailoverContext, procedure: Procedure[FailoverChoices]
 ) -> Outcome[FenceOutput]:
-    """From here on no driver carries the flow, whoever starts one."""
+    """From here on no driver carries the flow, also none that is started later."""
     fence = await raise_fence(context.ledger, context.flow.id, context.mode)
     why = await wait_no_leader(
         context.ledger, context.flow.id, lambda text: context.tell(FENCE, text)
