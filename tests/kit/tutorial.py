@@ -40,6 +40,8 @@ _MASKS: Final = (
     (re.compile(r"\S+/client\.properties"), "<path>"),
     (re.compile(r"\b\d+(?:\.\d+)? (?:s|min)\b"), "<age>"),
     (re.compile(r"(?<=source cluster )[\w-]+"), "<id>"),
+    # A fresh cluster may have to be asked twice for a producer id.
+    (re.compile(r"(?<=producer )\d+(?= epoch)"), "<id>"),
     (re.compile(r"[┏┓┗┛━┃┡┩│└┘┳╇┴─]"), " "),
     (re.compile(r"\s+"), " "),
 )
