@@ -162,12 +162,17 @@ class Shuttle:
         for lane in lanes:
             if lane.head_is_due(settling=wait):
                 by_flow[lane.spec.id.flow].append(lane)
+            elif wait:
+                # A tick may have queued this head a moment ago: it is not in the ledger yet, and
+                # whoever settles may close the ledger next.
+                by_flow.setdefault(lane.spec.id.flow, [])
         for flow_id, some in by_flow.items():
             ledger = self._flows[flow_id].ledger
             heads = [lane.head() for lane in some]
             for lane, head in zip(some, heads, strict=True):
                 lane.head_written.position, lane.head_written.badge = head.position, head.state
-            probe(HEADS_TO_WRITE)
+            if heads:
+                probe(HEADS_TO_WRITE)
             if wait:
                 await ledger.write(heads)
             else:
