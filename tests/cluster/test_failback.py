@@ -73,7 +73,7 @@ def test_a_topic_that_has_not_parted_goes_on_with_the_same_offsets_and_its_group
     report = stage.fail_back()
     stage.mirror(stage.back, lanes=2)
 
-    assert report.treatments == {TopicName(name): Resolution.CONTINUE}
+    assert report.resolutions == {TopicName(name): Resolution.CONTINUE}
     old, present = read_all(pair["A"], name), read_all(pair["B"], name)
     assert [len(records) for records in present.values()] == [250, 250]
     for number, records in present.items():
@@ -116,7 +116,7 @@ def test_a_thousand_unmirrored_records_are_saved_and_the_difference_is_appended_
     before = only(pair["A"], name)
     stage.mirror(stage.back, lanes=1)
 
-    assert report.treatments == {TopicName(name): Resolution.APPEND}
+    assert report.resolutions == {TopicName(name): Resolution.APPEND}
     saved = only(pair["B"], f"saved-{stage.there.source}")
     assert [(r.key, r.value, r.timestamp_ms) for r in saved] == [
         (r.key, r.value, r.timestamp_ms) for r in before if r.offset >= divergence
@@ -137,9 +137,10 @@ def test_a_thousand_unmirrored_records_are_saved_and_the_difference_is_appended_
     _assert_translates(stage, name, after, ours)
     inside = committed(pair["A"], f"inside-{name}", name)[0]
     assert contents([r for r in after if r.offset >= inside])[:50] == contents(ours[60:110])
-    (found,) = report.partings[0].partitions
+    (found,) = report.divergences[0].partitions
     assert found.note == (
-        f"3 offsets on {stage.there.target} before the parting are others' and are not copied back"
+        f"3 offsets on {stage.there.target} before the divergence were written by "
+        "other producers and are not copied back"
     )
 
 
@@ -205,7 +206,7 @@ def test_same_offsets_are_kept_by_deleting_the_topic_and_copying_from_the_partin
 
     assert f"deleted on {stage.there.source}: {name}, 1,300 offsets in 2 partitions" in told.output
     assert "1,000 of them saved first" in told.output
-    assert report.treatments == {TopicName(name): Resolution.RECREATE}
+    assert report.resolutions == {TopicName(name): Resolution.RECREATE}
     assert len(only(pair["B"], f"saved-{stage.there.source}")) == 1_000
     old, present = read_all(pair["A"], name), read_all(pair["B"], name)
     for number, records in present.items():
@@ -245,11 +246,11 @@ def test_other_records_where_mirrored_ones_were_part_the_histories_there_and_not
     report = stage.fail_back(Choice.RESYNC)
     stage.mirror(stage.back, lanes=2)
 
-    assert report.treatments == {
+    assert report.resolutions == {
         TopicName(other): Resolution.APPEND,
         TopicName(shorter): Resolution.CONTINUE,
     }
-    parted, cut = (each.partitions[0] for each in report.partings)
+    parted, cut = (each.partitions[0] for each in report.divergences)
     assert (parted.position, parted.source_offset, parted.target_offset) == (60, 60, 60)
     assert (parted.unmirrored_records, cut.unmirrored_records) == (1_440, 0)
     assert (cut.position, cut.note[-40:]) == (1_400, " has lost 100 offsets that were mirrored")
@@ -280,7 +281,7 @@ def test_topics_created_again_or_only_on_one_side_are_each_treated_as_what_they_
     report = stage.fail_back(Choice.RESYNC)
     stage.mirror(stage.back, lanes=2)
 
-    assert report.treatments == {
+    assert report.resolutions == {
         TopicName(again): Resolution.APPEND,
         TopicName(only_new): Resolution.NEW,
         TopicName(only_old): Resolution.LEAVE,
@@ -311,11 +312,11 @@ def test_a_compacted_topic_has_not_parted_where_only_one_side_was_cleaned(
     report = stage.fail_back(Choice.RESYNC, may_delete=True)
     stage.mirror(stage.back, lanes=1)
 
-    (found,) = report.partings[0].partitions
+    (found,) = report.divergences[0].partitions
     # The record that made the broker clean is the one that was never mirrored.
     assert (found.position, found.unmirrored_records, found.note) == (90, 1, "")
     # Its beginning cannot be deleted, so it cannot be made to begin elsewhere.
-    assert report.treatments == {TopicName(name): Resolution.APPEND}
+    assert report.resolutions == {TopicName(name): Resolution.APPEND}
     latest = {record.key: record.value for record in only(pair["A"], name)}
     assert latest == {record.key: record.value for record in only(pair["B"], name)} | {
         ROLL_KEY: b""
@@ -376,7 +377,7 @@ def test_two_clusters_change_places_twice_and_every_record_is_there_once(
     stage.fail_over(stage.there, "unplanned")
 
     assert home == {0: 140}
-    assert second.treatments == {TopicName(name): Resolution.CONTINUE}
+    assert second.resolutions == {TopicName(name): Resolution.CONTINUE}
     assert [r.key for r in only(pair["B"], name)] == [r.key for r in numbered(200)]
     assert with_offsets(only(pair["A"], name)) == with_offsets(only(pair["B"], name))
     (location,) = stage.locations(stage.there).values()

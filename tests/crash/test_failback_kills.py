@@ -61,7 +61,7 @@ def test_a_failback_killed_at_every_point_in_turn_loses_repeats_and_deletes_noth
     again = stage.fail_back(Choice.RESYNC, may_delete=True)
     stage.mirror(stage.back, lanes=2)
 
-    assert report.treatments == {TopicName(name): Resolution.RECREATE}
+    assert report.resolutions == {TopicName(name): Resolution.RECREATE}
     assert again.was_over
     saved = only(pair["B"], f"saved-{stage.there.source}")
     assert [record.key for record in saved] == [record.key for record in unmirrored]

@@ -227,7 +227,7 @@ def chunks(
             if layout[position] != expected:
                 runs.append(mapped(layout, position))
             expected = layout[position] + 1
-        told = ahead.told(mapped(layout, start), runs)
+        told = ahead.runs_to_write(mapped(layout, start), runs)
         if told:
             entries.append(
                 RunsEntry(

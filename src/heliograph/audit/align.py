@@ -1,6 +1,6 @@
 """Two sequences of records that differ: where they agree again, and how they differ until there.
 
-Pure; runs anywhere. A fault must not make everything behind it look different, so after a
+No I/O; runs anywhere. A fault must not make everything behind it look different, so after a
 difference both sides are searched for the next place where several records in a row agree. What
 the map says is preferred: the same number of records on both sides.
 """

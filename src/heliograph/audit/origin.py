@@ -1,4 +1,4 @@
-"""The header that says where a repaired record came from. Pure; runs anywhere.
+"""The header that says where a repaired record came from. No I/O; runs anywhere.
 
 A record that was missing is appended at the end of its partition, with a header that names its
 source: `heliograph.origin` = `A/orders/3/1234`, which is cluster, topic, partition and offset.

@@ -1,4 +1,4 @@
-"""A stretch of a lane to audit, and where its records are on both sides. Pure; runs anywhere."""
+"""A stretch of a lane to audit, and where its records are on both sides. No I/O; runs anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was seen of consumer groups: states, committed offsets. Pure values; runs anywhere."""
+"""What was seen of consumer groups: states, committed offsets. Values; runs anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was seen of a cluster: topics, partitions, configs. Pure values; runs anywhere.
+"""What was seen of a cluster: topics, partitions, configs. Values; runs anywhere.
 
 Reading a view never asks a broker. What a view does not know is None, never a guess.
 """

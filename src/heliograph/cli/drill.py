@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.options import AsJson, File, OneFlow
 from heliograph.cli.output import EXIT_STALLED, print_json, remarks, results
 from heliograph.cli.tables import UNKNOWN, new_table, number_or_unknown
 from heliograph.clock import now_ms
@@ -64,12 +65,8 @@ Examples:
 
 
 def drill(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` is given.")
-    ],
-    flow: Annotated[
-        str | None, typer.Option("--flow", metavar="A->B", help="The flow, if there are several.")
-    ] = None,
+    file: File,
+    flow: OneFlow = None,
     group: Annotated[
         str | None,
         typer.Option("--group", metavar="REGEX", help="Only groups whose whole id matches."),
@@ -100,7 +97,7 @@ def drill(
             help="Let `run` drill at this interval (s, m, h, d, w), or `off`.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     options = DrillOptions(sample_records=sample, group=group, rpo_s_max=rpo_max, rto_s_max=rto_max)
     try:

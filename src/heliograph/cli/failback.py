@@ -12,6 +12,7 @@ from rich.text import Text
 
 from heliograph.cli.failover import say
 from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.options import DryRun, File, StepsAsJson
 from heliograph.cli.output import EXIT_STALLED, print_json, remarks, results, start_logging
 from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
@@ -26,7 +27,7 @@ from heliograph.failback.context import FailbackOrder
 from heliograph.failback.divergence import (
     DELETING,
     Choice,
-    PartitionParting,
+    PartitionDivergence,
     Resolution,
     TopicDivergence,
 )
@@ -77,9 +78,7 @@ _NOTES_SHOWN_MAX: Final = 20
 
 
 def failback(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` is given.")
-    ],
+    file: File,
     flow: Annotated[
         str | None,
         typer.Option("--flow", metavar="A->B", help="The flow that was failed over."),
@@ -101,16 +100,12 @@ def failback(
     export_dir: Annotated[
         Path, typer.Option("--export-dir", metavar="DIR", help="Directory for the Parquet files.")
     ] = FOLDER_DEFAULT,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", help="Topics may be deleted on A.")] = False,
     give_up: Annotated[
         bool, typer.Option("--abandon", help="Abandon an unfinished failback.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout; steps go to stderr.")
-    ] = False,
+    as_json: StepsAsJson = False,
 ) -> None:
     start_logging()
     config = load_config(file)
@@ -164,7 +159,7 @@ def _show(found: Preview, *, as_json: bool) -> None:
                 "unfinished_steps": None
                 if found.unfinished is None
                 else [step.name for step in found.unfinished.done],
-                "topics": _topics_document(found.partings, found.treatments),
+                "topics": _topics_document(found.divergences, found.resolutions),
             }
         )
         return
@@ -182,20 +177,20 @@ def _show(found: Preview, *, as_json: bool) -> None:
             soft_wrap=True,
         )
     else:
-        _print_topics(flow, found.partings, found.treatments)
+        _print_topics(flow, found.divergences, found.resolutions)
     remarks().print("nothing was changed")
 
 
 def _print_topics(
     flow: FlowId,
-    partings: Sequence[TopicDivergence],
-    treatments: Mapping[TopicName, Resolution | None],
+    divergences: Sequence[TopicDivergence],
+    resolutions: Mapping[TopicName, Resolution | None],
 ) -> None:
     console = results()
     console.print(Text(f"{flow}: topics on {flow.source}", style="bold"))
     table = new_table(_COLUMNS)
-    for each in partings:
-        what = treatments[each.topic]
+    for each in divergences:
+        what = resolutions[each.topic]
         style = "red" if what is None or what in DELETING else ""
         table.add_row(
             each.topic,
@@ -207,21 +202,21 @@ def _print_topics(
             Text(_UNDECIDED if what is None else what.text(flow.source), style=style),
         )
     console.print(table)
-    notes = [note for each in partings for note in each.notes]
+    notes = [note for each in divergences for note in each.notes]
     for note in notes[:_NOTES_SHOWN_MAX]:
         console.print(f"note: {note}", soft_wrap=True)
     if len(notes) > _NOTES_SHOWN_MAX:
         console.print(f"and {len(notes) - _NOTES_SHOWN_MAX} more notes; --json has them all")
-    _print_sums(flow, partings, treatments)
+    _print_sums(flow, divergences, resolutions)
 
 
 def _print_sums(
     flow: FlowId,
-    partings: Iterable[TopicDivergence],
-    treatments: Mapping[TopicName, Resolution | None],
+    divergences: Iterable[TopicDivergence],
+    resolutions: Mapping[TopicName, Resolution | None],
 ) -> None:
     console = results()
-    deleted = [each for each in partings if treatments[each.topic] in DELETING]
+    deleted = [each for each in divergences if resolutions[each.topic] in DELETING]
     for each in deleted:
         lost = (
             f"; {each.expired_records:,} of them {flow.target} has deleted by now"
@@ -230,7 +225,7 @@ def _print_sums(
         )
         where = (
             f"what was before the divergence point is then only on {flow.target}"
-            if treatments[each.topic] is Resolution.RECREATE
+            if resolutions[each.topic] is Resolution.RECREATE
             else f"{flow.target}'s copy takes their place"
         )
         console.print(
@@ -258,7 +253,7 @@ def _print_report(report: FailbackReport) -> None:
         for step in report.procedure.done:
             console.print(f"{step.name}: {step.summary}", soft_wrap=True)
     elif not report.is_renaming:
-        _print_topics(report.order.flow, report.partings, report.treatments)
+        _print_topics(report.order.flow, report.divergences, report.resolutions)
     for group, why in _problems(report).items():
         console.print(f"group {group}: {why}", soft_wrap=True)
     console.print(report.next_line, soft_wrap=True)
@@ -281,18 +276,18 @@ def _report_document(report: FailbackReport) -> dict[str, Any]:
             }
             for step in procedure.done
         ],
-        "topics": _topics_document(report.partings, report.treatments),
+        "topics": _topics_document(report.divergences, report.resolutions),
         "next": report.next_line,
     }
 
 
 def _topics_document(
-    partings: Sequence[TopicDivergence], treatments: Mapping[TopicName, Resolution | None]
+    divergences: Sequence[TopicDivergence], resolutions: Mapping[TopicName, Resolution | None]
 ) -> list[dict[str, Any]]:
     return [
         {
             "topic": each.topic,
-            "treatment": None if (what := treatments[each.topic]) is None else what.name.lower(),
+            "treatment": None if (what := resolutions[each.topic]) is None else what.name.lower(),
             "parted": each.has_diverged,
             "recreated": each.is_recreated,
             "on_source": each.source_topic_id is not None,
@@ -302,11 +297,11 @@ def _topics_document(
             "expired_records": each.expired_records,
             "partitions": [_partition_document(partition) for partition in each.partitions],
         }
-        for each in partings
+        for each in divergences
     ]
 
 
-def _partition_document(each: PartitionParting) -> dict[str, Any]:
+def _partition_document(each: PartitionDivergence) -> dict[str, Any]:
     return {
         "partition": each.partition,
         "position": each.position,

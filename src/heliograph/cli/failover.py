@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -15,6 +14,7 @@ from heliograph.cli.failover_view import (
     report_document,
 )
 from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.options import DryRun, File, OneFlow, StepsAsJson, Yes
 from heliograph.cli.output import EXIT_STALLED, print_json, remarks, start_logging
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
@@ -51,19 +51,13 @@ Examples:
 
 
 def failover(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` is given.")
-    ],
-    flow: Annotated[
-        str | None, typer.Option("--flow", metavar="A->B", help="The flow, if there are several.")
-    ] = None,
+    file: File,
+    flow: OneFlow = None,
     planned: Annotated[
         bool, typer.Option("--planned", help="Drain and compare first; needs the source.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     skip_active: Annotated[
         bool,
         typer.Option("--skip-active", help="Skip groups that have active members on the target."),
@@ -71,9 +65,7 @@ def failover(
     give_up: Annotated[
         bool, typer.Option("--abandon", help="Abandon an unfinished failover; lifts its fence.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout; steps go to stderr.")
-    ] = False,
+    as_json: StepsAsJson = False,
 ) -> None:
     start_logging()
     config = load_config(file)

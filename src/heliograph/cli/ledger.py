@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final, assert_never
 
 import typer
 from rich.text import Text
 
+from heliograph.cli.options import AsJson, File, OnlyFlow
 from heliograph.cli.output import EXIT_FAILED, print_json, results
 from heliograph.cli.tables import ago, new_table
 from heliograph.config.load import load_config
@@ -51,12 +51,8 @@ class FlowLedger:
 
 
 def ledger(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file that `heliograph run` was given.")
-    ],
-    flow: Annotated[
-        str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")
-    ] = None,
+    file: File,
+    flow: OnlyFlow = None,
     topic: Annotated[
         str | None, typer.Option("--topic", help="Only this topic, named as on the source.")
     ] = None,
@@ -80,7 +76,7 @@ def ledger(
     back: Annotated[
         bool, typer.Option("--back", help="Translate from the target to the source.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     config = load_config(file)
     flows = chosen_flows(config, flow)

@@ -20,6 +20,9 @@ OneFlow = Annotated[
     typer.Option("--flow", metavar="A->B", help="The flow; needed if the file has several."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
+StepsAsJson = Annotated[
+    bool, typer.Option("--json", help="One JSON document on stdout; steps go to stderr.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
 

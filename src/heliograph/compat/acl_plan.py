@@ -1,4 +1,4 @@
-"""Which ACLs of topics the target should have because the source has them. Pure; runs anywhere.
+"""Which ACLs of topics the target should have because the source has them. No I/O; runs anywhere.
 
 MirrorMaker 2's rules come first, in both modes: an ACL goes with its topic, under the topic's name
 on the target; ALLOW WRITE stays behind, since only the mirror writes mirrored topics; ALLOW ALL

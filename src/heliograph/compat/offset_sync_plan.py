@@ -1,4 +1,4 @@
-"""When an offset sync is written: MirrorMaker 2's own rules. Pure; runs anywhere.
+"""When an offset sync is written: MirrorMaker 2's own rules. No I/O; runs anywhere.
 
 MirrorMaker 2 decides after every record. Here a lane is looked at now and then, so what is judged
 is a stretch of records by its newest; a stretch of one is judged exactly as MirrorMaker 2 would.

@@ -1,4 +1,4 @@
-"""Which settings of mirrored topics must change on the target. Pure; runs anywhere.
+"""Which settings of mirrored topics must change on the target. No I/O; runs anywhere.
 
 MirrorMaker 2 writes every setting of every topic at every interval. Here only what differs is
 written; what the target ends up with is the same.

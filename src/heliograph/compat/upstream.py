@@ -1,4 +1,4 @@
-"""What topic names tell about the clusters above one: hops, checkpoints. Pure; runs anywhere.
+"""What topic names tell about the clusters above one: hops, checkpoints. No I/O; runs anywhere.
 
 A mirrored topic is named for the cluster it came from, so `B.A.heartbeats` on C says that A is
 mirrored to B and B to C. The answers are those of MirrorMaker 2's `MirrorClient`, to the letter,

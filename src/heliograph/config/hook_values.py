@@ -1,4 +1,4 @@
-"""Text of a setting about hooks into its type: commands, web addresses, paths. Pure; runs anywhere.
+"""Text of a setting about hooks into its type: commands, web addresses, paths. No I/O; anywhere.
 
 As in `values`, a reason never quotes the text.
 """

@@ -14,6 +14,7 @@ from heliograph.clock import now_ms
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
 from heliograph.copy.phases import Draining, LanePhase, Resuming, Running
 from heliograph.ledger.entries import TEXT_CHARS_MAX, HeadEntry, RunsEntry, runs_entries
+from heliograph.ledger.locate import anchor_of, source_next_offset
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
 from heliograph.model import (
@@ -337,7 +338,7 @@ class CarriedLane:
         return _is_loud(state) or _is_loud(written.badge) or (settling and begun)
 
     def head(self) -> HeadEntry:
-        """Where the lane is and how; one that never began here keeps the place the ledger has."""
+        """Where the lane is and how; one that never began here keeps what the ledger has."""
         source, state, reached = self.spec.id.source, self.state(), self.reached
         shown = HeadEntry(
             topic=source.topic,
@@ -354,12 +355,12 @@ class CarriedLane:
         )
         if reached.target_topic_id is not None:
             return shown
-        position, source_next_offset, target_next_offset = self._place_in_ledger()
+        position, next_offset, target_next_offset = self._known_to_ledger()
         return replace(
             shown,
             position=position,
-            source_next_offset=source_next_offset,
-            source_end_offset=source_next_offset,
+            source_next_offset=next_offset,
+            source_end_offset=next_offset,
             target_next_offset=target_next_offset,
         )
 
@@ -371,16 +372,14 @@ class CarriedLane:
             self.head_written.position = record.head.position
             self.head_written.badge = record.head.state
 
-    def _place_in_ledger(self) -> tuple[int, int, int]:
+    def _known_to_ledger(self) -> tuple[int, int, int]:
+        """Position, next source offset and next target offset, as the ledger has them."""
         source = self.spec.id.source
-        record = self.flow.ledger.view.lane(source.topic, source.partition)
-        if record is not None and record.head is not None:
-            head = record.head
-            return head.position, head.source_next_offset, head.target_next_offset
-        if record is not None and record.starts:
-            start = record.starts[-1]
-            return start.position, start.source_offset, start.target_offset
-        return 0, 0, 0
+        record = self.flow.ledger.view.begun_lane(source.topic, source.partition)
+        if record is None:
+            return 0, 0, 0
+        anchor = anchor_of(record)
+        return anchor.position, source_next_offset(record, anchor.position), anchor.target_offset
 
 
 def _heard_ms(state: LaneState) -> int:

@@ -71,7 +71,7 @@ class Running:
             source_offset=first.source_offset,
             target_offset=cursor.target_offset - cursor.position + first.position,
         )
-        return self.replay_guard.told(start, chunk.runs)
+        return self.replay_guard.runs_to_write(start, chunk.runs)
 
     def enqueue(self, chunk: PreparedChunk, ticket: int) -> int:
         """Queue the chunk's batches behind `ticket`; returns their bytes."""

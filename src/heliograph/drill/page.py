@@ -1,4 +1,4 @@
-"""A drill's report as one HTML page that needs nothing else. Pure; runs on the driver.
+"""A drill's report as one HTML page that needs nothing else. No I/O; runs on the driver.
 
 The page is the template beside this module: it can be mailed, archived and printed. Names come from
 clusters and are written as text, whatever is in them.

@@ -1,4 +1,4 @@
-"""What a drill found, and whether that is good enough. Pure values; runs on the driver."""
+"""What a drill found, and whether that is good enough. Values; runs on the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records a drill compares, and what it tells of those that differ. Pure; driver only.
+"""Which records a drill compares, and what it tells of those that differ. No I/O; driver only.
 
 What a group reads next on the target must be what it would have read next on the source, record by
 record. Where it has little left to read, the records just before are compared as well: they show

@@ -1,5 +1,5 @@
 """Which slot carries which lane: sticky, weighed, pinned apart, each flow as wide as it may be.
-Pure; runs on the driver."""
+No I/O; runs on the driver."""
 
 from __future__ import annotations
 

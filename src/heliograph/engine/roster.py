@@ -1,4 +1,4 @@
-"""Which lanes each slot should carry, may be carrying, and is told next. Pure; runs on the driver.
+"""Which lanes each slot should carry, may be carrying, and is told next. No I/O; driver.
 
 A lane is *held* from the moment a slot is told to add it until that slot said it settled, or is
 known to be over. It is given to another slot only when nobody holds it.

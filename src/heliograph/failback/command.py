@@ -19,7 +19,7 @@ from heliograph.config.schema import MirrorConfig
 from heliograph.errors import ConfigError, RecoveryRefused
 from heliograph.failback.context import FailbackContext, FailbackOrder
 from heliograph.failback.divergence import DELETING, Resolution, TopicDivergence, undecided
-from heliograph.failback.find import find_partings, is_renaming
+from heliograph.failback.find import find_divergences, is_renaming
 from heliograph.failback.lane import ClusterPair
 from heliograph.failback.outputs import (
     BEGIN,
@@ -65,8 +65,8 @@ class Preview:
 
     order: FailbackOrder
     is_renaming: bool
-    partings: tuple[TopicDivergence, ...]
-    treatments: Mapping[TopicName, Resolution | None]
+    divergences: tuple[TopicDivergence, ...]
+    resolutions: Mapping[TopicName, Resolution | None]
     unfinished: Procedure[FailbackChoices] | None
     """An earlier one that would be resumed."""
     finished: Procedure[FailbackChoices] | None
@@ -80,8 +80,8 @@ class FailbackReport:
     was_over: bool
     """Whether it had been finished before, so that nothing was done now."""
     is_renaming: bool
-    partings: tuple[TopicDivergence, ...]
-    treatments: Mapping[TopicName, Resolution | None]
+    divergences: tuple[TopicDivergence, ...]
+    resolutions: Mapping[TopicName, Resolution | None]
 
     @property
     def next_line(self) -> str:
@@ -103,20 +103,20 @@ async def preview(config: MirrorConfig, order: FailbackOrder) -> Preview:
     async with _context(config, order, lambda _: None) as context:
         standing = await _standing(context)
         unfinished = standing.unfinished
-        partings: tuple[TopicDivergence, ...] = ()
+        divergences: tuple[TopicDivergence, ...] = ()
         if standing.finished is None:
             if unfinished is None:
                 _require_failed_over(context)
             _require_way_back(context)
             if unfinished is not None and unfinished.has_done(FIND):
-                partings = await context.partings(unfinished)
+                divergences = await context.divergences(unfinished)
             elif not context.is_renaming:
-                partings = await find_partings(context.pair)
+                divergences = await find_divergences(context.pair)
         return Preview(
             order=order,
             is_renaming=context.is_renaming,
-            partings=partings,
-            treatments=context.treatments(partings),
+            divergences=divergences,
+            resolutions=context.resolutions(divergences),
             unfinished=unfinished,
             finished=standing.finished,
         )
@@ -147,7 +147,7 @@ async def abandon(config: MirrorConfig, flow: FlowId) -> str:
         has_begun_to = exported is not None and any(
             treatment in DELETING
             for treatment in _as_chosen(
-                context, procedure, await context.partings(procedure)
+                context, procedure, await context.divergences(procedure)
             ).values()
         )
         await context.journal.forget()
@@ -249,9 +249,9 @@ async def _require_choices(context: FailbackContext) -> None:
     """Refuses before the first step what would be refused in the middle."""
     if context.is_renaming:
         return
-    partings = context.looked.partings = await find_partings(context.pair)
+    divergences = context.looked.divergences = await find_divergences(context.pair)
     order, source = context.order, context.order.flow.source
-    open_questions = undecided(partings, order.choice)
+    open_questions = undecided(divergences, order.choice)
     if open_questions:
         records = sum(each.unmirrored_records for each in open_questions)
         offsets = sum(each.source_records for each in open_questions)
@@ -264,7 +264,7 @@ async def _require_choices(context: FailbackContext) -> None:
             f"it appended; --wipe deletes all {counted(offsets, 'offset')} of them and copies "
             "everything. See --dry-run"
         )
-    deleting = [t for t, what in context.treatments(partings).items() if what in DELETING]
+    deleting = [t for t, what in context.resolutions(divergences).items() if what in DELETING]
     if deleting and not order.may_delete:
         named = ", ".join(deleting[:5])
         raise RecoveryRefused(
@@ -276,7 +276,7 @@ async def _require_choices(context: FailbackContext) -> None:
 def _as_chosen(
     context: FailbackContext,
     procedure: Procedure[FailbackChoices],
-    partings: tuple[TopicDivergence, ...],
+    divergences: tuple[TopicDivergence, ...],
 ) -> Mapping[TopicName, Resolution | None]:
     """By what the failback was asked for, not by what is asked for now."""
     order = FailbackOrder(flow=context.order.flow, choice=procedure.choices.how)
@@ -287,18 +287,18 @@ def _as_chosen(
         is_renaming=context.is_renaming,
         say=context.say,
     )
-    return asked.treatments(partings)
+    return asked.resolutions(divergences)
 
 
 async def _reported(
     context: FailbackContext, procedure: Procedure[FailbackChoices], *, was_over: bool
 ) -> FailbackReport:
-    partings = await context.partings(procedure)
+    divergences = await context.divergences(procedure)
     return FailbackReport(
         order=context.order,
         procedure=procedure,
         was_over=was_over,
         is_renaming=context.is_renaming,
-        partings=partings,
-        treatments=_as_chosen(context, procedure, partings),
+        divergences=divergences,
+        resolutions=_as_chosen(context, procedure, divergences),
     )

@@ -54,7 +54,7 @@ class FailbackOrder:
 class Looked:
     """What was found before the first step, so that nothing is looked for twice."""
 
-    partings: tuple[TopicDivergence, ...] | None = None
+    divergences: tuple[TopicDivergence, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +82,15 @@ class FailbackContext:
         """Report the progress of a step."""
         self.say(StepEvent(step=step.name, what="goes on", text=text))
 
-    def treatments(
-        self, partings: tuple[TopicDivergence, ...]
+    def resolutions(
+        self, divergences: tuple[TopicDivergence, ...]
     ) -> Mapping[TopicName, Resolution | None]:
         choice = self.order.choice
-        return {each.topic: treatment(each, choice, preserve=self.preserve) for each in partings}
+        return {each.topic: treatment(each, choice, preserve=self.preserve) for each in divergences}
 
-    async def partings(self, procedure: Procedure[FailbackChoices]) -> tuple[TopicDivergence, ...]:
+    async def divergences(
+        self, procedure: Procedure[FailbackChoices]
+    ) -> tuple[TopicDivergence, ...]:
         """As the step recorded them: by now the old primary may look different."""
         parts = await self.journal.parts(procedure, FIND_PARTS)
         return tuple(parts[name].topic(name) for name in sorted(parts))

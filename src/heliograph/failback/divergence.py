@@ -1,4 +1,4 @@
-"""Where two histories of a topic part after a failover, and what to do about it. Pure; driver only.
+"""Where two histories of a topic part after a failover, and what to do then. No I/O; driver only.
 
 Source and target are those of the flow that was failed over: the source is the old primary that is
 back, the target the present one. `docs/guides` calls them A and B.
@@ -61,7 +61,7 @@ _HANDLED_BY_FLOW: Final = frozenset({Resolution.LEAVE, Resolution.NEW})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionParting:
+class PartitionDivergence:
     """One partition, as both sides and the ledger have it; None where there is none."""
 
     partition: int
@@ -98,7 +98,7 @@ class TopicDivergence:
     source_topic_id: TopicId | None
     """None where the source has no such topic."""
     target_topic_id: TopicId | None
-    partitions: tuple[PartitionParting, ...]
+    partitions: tuple[PartitionDivergence, ...]
     is_recreated: bool = False
     """Whether one side's topic is another one than the ledger knows."""
     replication_factor: int = -1
@@ -179,7 +179,7 @@ def treatment(topic: TopicDivergence, choice: Choice, *, preserve: bool) -> Reso
 
 
 def beginning(
-    topic: TopicDivergence, divergence: PartitionParting, chosen: Resolution, *, preserve: bool
+    topic: TopicDivergence, divergence: PartitionDivergence, chosen: Resolution, *, preserve: bool
 ) -> Beginning | None:
     """Where one lane of the way back begins; None where the flow finds that out by itself."""
     if (
@@ -210,7 +210,7 @@ def undecided(topics: Iterable[TopicDivergence], choice: Choice) -> tuple[TopicD
     return tuple(each for each in topics if treatment(each, choice, preserve=False) is None)
 
 
-def in_partition(topic: TopicDivergence, divergence: PartitionParting) -> TopicPartition:
+def in_partition(topic: TopicDivergence, divergence: PartitionDivergence) -> TopicPartition:
     return TopicPartition(topic=topic.topic, partition=divergence.partition)
 
 
@@ -257,7 +257,7 @@ def recorded(topic: TopicDivergence) -> DivergencePart:
     )
 
 
-def _row(each: PartitionParting) -> _Row:
+def _row(each: PartitionDivergence) -> _Row:
     return (
         each.partition,
         each.source_start,
@@ -274,8 +274,8 @@ def _row(each: PartitionParting) -> _Row:
     )
 
 
-def _partition(row: _Row) -> PartitionParting:
-    return PartitionParting(
+def _partition(row: _Row) -> PartitionDivergence:
+    return PartitionDivergence(
         partition=row[0],
         source_start=row[1],
         source_end=row[2],

@@ -14,7 +14,7 @@ from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.broker.view import ConfigOrigin, TopicSetting, TopicView
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import MirrorError, NotAuthorised
-from heliograph.failback.divergence import PartitionParting, TopicDivergence
+from heliograph.failback.divergence import PartitionDivergence, TopicDivergence
 from heliograph.failback.export import TOPIC_PREFIX
 from heliograph.failback.lane import ClusterPair, known, part
 from heliograph.ledger.locations import all_topics, begun_topics, locate_lanes
@@ -39,7 +39,7 @@ def is_renaming(flow: FlowConfig, view: LedgerView) -> bool:
     return not any(policy.target_topic(topic) == topic for topic in held)
 
 
-async def find_partings(pair: ClusterPair) -> tuple[TopicDivergence, ...]:
+async def find_divergences(pair: ClusterPair) -> tuple[TopicDivergence, ...]:
     """Every topic that either side has, in order of name. Raises `MirrorError`."""
     await pair.ledger.store.catch_up()
     admin = ClusterAdmin(pair.source_config)
@@ -59,7 +59,7 @@ async def find_partings(pair: ClusterPair) -> tuple[TopicDivergence, ...]:
     }
     turns = asyncio.Semaphore(_AT_ONCE_MAX)
 
-    async def found_at(at: TopicPartition) -> tuple[PartitionParting, bool]:
+    async def found_at(at: TopicPartition) -> tuple[PartitionDivergence, bool]:
         async with turns:
             return await part(
                 pair,

@@ -18,7 +18,7 @@ from heliograph.broker.cluster import Cluster
 from heliograph.broker.log import read_batches
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, LeaderMoved
-from heliograph.failback.divergence import PartitionParting
+from heliograph.failback.divergence import PartitionDivergence
 from heliograph.failback.export import count_records
 from heliograph.ledger.access import OpenLedger
 from heliograph.ledger.locate import (
@@ -41,7 +41,7 @@ from heliograph.ledger.view import LaneRecord
 from heliograph.model import FlowId, OffsetRange, TopicPartition
 
 VERIFIED_RECORDS: Final = 1_000
-"""So many records before the parting are compared; more where these differ."""
+"""So many records before the divergence are compared; more where these differ."""
 _PARTS: Final = frozenset({FindingKind.MISSING, FindingKind.CHANGED, FindingKind.SWAPPED})
 
 
@@ -96,7 +96,7 @@ async def part(
     target: tuple[int, int] | None,
     *,
     is_compacted: bool,
-) -> tuple[PartitionParting, bool]:
+) -> tuple[PartitionDivergence, bool]:
     """Where the two part, and whether one side's topic is another one than was mirrored."""
     recreated = _recreated(pair, location) if location is not None else ""
     note, settled = recreated, None
@@ -117,7 +117,7 @@ async def part(
             offsets,
             read_committed=pair.flow.read_committed,
         )
-    return PartitionParting(
+    return PartitionDivergence(
         partition=at.partition,
         source_start=None if source is None else source[0],
         source_end=None if source is None else source[1],
@@ -150,8 +150,8 @@ def _remarks(
         foreign = offsets - (settled.position - first_position)
         if foreign:
             yield (
-                f"{foreign} offsets on {pair.target.alias} before the parting are others' and are "
-                "not copied back"
+                f"{foreign} offsets on {pair.target.alias} before the divergence were written by "
+                "other producers and are not copied back"
             )
 
 
@@ -246,7 +246,7 @@ async def _verified(
     *,
     is_compacted: bool,
 ) -> tuple[Settled, str]:
-    """The parting, earlier where the source lost records or has others there; and why."""
+    """The divergence, earlier where the source lost records or has others there; and why."""
     note = ""
     if source_end < settled.source_next_offset:
         lost = settled.source_next_offset - source_end
@@ -260,18 +260,18 @@ async def _verified(
             pair.source, pair.target, replace(unit, is_compacted=is_compacted)
         )
         differing = [each for each in result.findings if each.kind in _PARTS]
-        parted_at = _parted_at(settled, differing)
-        if parted_at is None:
+        diverged_at = _diverged_at(settled, differing)
+        if diverged_at is None:
             if differing:
                 count = sum(each.records for each in differing)
-                note = f"{count} of the {window} records before the parting differ; see audit"
+                note = f"{count} of the {window} records before the divergence differ; see audit"
             return settled, note
-        if parted_at > start or start == first:
+        if diverged_at > start or start == first:
             note = (
                 f"other records on the two sides from source offset "
-                f"{settled.runs.source_offset_at(parted_at)} on, though they were mirrored"
+                f"{settled.runs.source_offset_at(diverged_at)} on, though they were mirrored"
             )
-            return _at(settled, parted_at, settled.runs.source_offset_at(parted_at)), note
+            return _at(settled, diverged_at, settled.runs.source_offset_at(diverged_at)), note
         window *= 10
     return settled, note
 
@@ -298,21 +298,21 @@ def _unit(
     )
 
 
-def _parted_at(settled: Settled, differing: Iterable[Finding]) -> int | None:
+def _diverged_at(settled: Settled, differing: Iterable[Finding]) -> int | None:
     """Where the stretch of different records begins that reaches to the end; None without one.
 
     A record that differs among equal ones is a fault for an audit, not another history.
     """
     runs = settled.runs
     end = runs.source_offset_at(settled.position - 1) + 1
-    parted: int | None = None
+    diverged: int | None = None
     ranges = [each.source for each in differing if each.source is not None]
     for found in sorted(ranges, key=lambda each: each.start, reverse=True):
         if found.end < end:
             break
         end = min(end, found.start)
-        parted = runs.position_of_source(found.start)
-    return parted
+        diverged = runs.position_of_source(found.start)
+    return diverged
 
 
 def _at(settled: Settled, position: int, source_offset: int) -> Settled:
@@ -336,7 +336,7 @@ def _expired(
         return 0
     runs = settled.runs
     if runs.overlap_at is not None:
-        # Behind the parting: what was written ahead there is not to be relied on.
+        # Behind the divergence: what was written ahead there is not to be relied on.
         return 0
     held = max(runs.position_of_source(source[0]), runs.source_restart_position)
     kept = min(runs.position_of_target(target[0]), settled.position)

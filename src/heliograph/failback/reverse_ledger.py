@@ -21,7 +21,7 @@ from heliograph.failback.context import FailbackContext
 from heliograph.failback.divergence import (
     DELETING,
     Beginning,
-    PartitionParting,
+    PartitionDivergence,
     Resolution,
     TopicDivergence,
     beginning,
@@ -50,15 +50,15 @@ class Begun:
 
 
 async def begin_lanes(
-    context: FailbackContext, partings: tuple[TopicDivergence, ...], seeder: tuple[int, int]
+    context: FailbackContext, divergences: tuple[TopicDivergence, ...], seeder: tuple[int, int]
 ) -> Begun:
     """Seed what was emptied, then write every lane. Raises `MirrorError`; may be repeated.
 
     `seeder` is a producer of its own for filler: records of the flow's producer must begin with the
     position they have, and a broker takes any sequence only from a producer that it does not know.
     """
-    pair, chosen = context.pair, context.treatments(partings)
-    names = [each.topic for each in partings if chosen[each.topic] is not Resolution.LEAVE]
+    pair, chosen = context.pair, context.resolutions(divergences)
+    names = [each.topic for each in divergences if chosen[each.topic] is not Resolution.LEAVE]
     await pair.target.refresh(names)
     forward = {
         location.lane.source: location
@@ -67,7 +67,7 @@ async def begin_lanes(
     async with context.back_ledger() as ledger:
         await ledger.target.refresh(names)
         lanes: list[LaneStart] = []
-        for topic in partings:
+        for topic in divergences:
             what = chosen[topic.topic]
             if what is None:
                 raise InvariantError(f"{topic.topic}: no resolution was chosen for it")
@@ -87,7 +87,7 @@ async def begin_lanes(
 
 
 def _require_unmoved(
-    old: Cluster, at: TopicPartition, divergence: PartitionParting, end: int
+    old: Cluster, at: TopicPartition, divergence: PartitionDivergence, end: int
 ) -> None:
     """What was written since is saved nowhere and would be lost without a word."""
     if end != divergence.source_end:
@@ -128,7 +128,7 @@ async def _lane(
     context: FailbackContext,
     ledger: OpenLedger,
     begin: Beginning,
-    divergence: PartitionParting,
+    divergence: PartitionDivergence,
     location: LaneLocation | None,
     at: TopicPartition,
     old_end: int,

@@ -36,7 +36,7 @@ from heliograph.failback.export import (
     ensure_topic,
     export_records,
 )
-from heliograph.failback.find import find_partings
+from heliograph.failback.find import find_divergences
 from heliograph.failback.groups import Translate, move_groups_back
 from heliograph.failback.lane import known
 from heliograph.failback.outputs import (
@@ -94,20 +94,20 @@ async def check_step(context: FailbackContext, _: Procedure[FailbackChoices]) ->
 async def find_step(
     context: FailbackContext, procedure: Procedure[FailbackChoices]
 ) -> Outcome[FindOutput]:
-    partings = context.looked.partings or await find_partings(context.pair)
-    for each in partings:
+    divergences = context.looked.divergences or await find_divergences(context.pair)
+    for each in divergences:
         await context.journal.record_part(procedure, FIND_PARTS, each.topic, recorded(each))
     pair = context.pair
     first_offset = await asyncio.to_thread(end_of_topic, pair.target_config, context.order.topic)
     async with context.back_ledger() as ledger:
         # As the producer that will write there, not as the consumer that reads: see permissions.
         seeder = await ledger.target.new_producer_id()
-    diverged = [each for each in partings if each.has_diverged]
+    diverged = [each for each in divergences if each.has_diverged]
     unmirrored = sum(each.unmirrored_records for each in diverged)
-    summary = f"{counted(len(partings), 'topic')}, none diverged"
+    summary = f"{counted(len(divergences), 'topic')}, none diverged"
     if diverged:
         summary = (
-            f"{len(diverged)} of {counted(len(partings), 'topic')} diverged: "
+            f"{len(diverged)} of {counted(len(divergences), 'topic')} diverged: "
             f"{counted(unmirrored, 'record')} on {pair.flow.id.source} never mirrored"
         )
     return Outcome(summary=summary, output=FindOutput(export_from=first_offset, seeder=seeder))
@@ -117,8 +117,8 @@ async def export_step(
     context: FailbackContext, procedure: Procedure[FailbackChoices]
 ) -> Outcome[ExportOutput]:
     """Everything that only the old primary has, before anything there is touched."""
-    partings = await context.partings(procedure)
-    wanted = list(_unmirrored(partings))
+    divergences = await context.divergences(procedure)
+    wanted = list(_unmirrored(divergences))
     if not wanted:
         return Outcome(summary="there is nothing to save", output=ExportOutput(records=0))
     pair, topic = context.pair, context.order.topic
@@ -127,7 +127,9 @@ async def export_step(
         pair.target_config,
         topic,
         replication_factor=pair.flow.replication_factor,
-        message_bytes_max=max(int(each.configs.get("max.message.bytes", 0)) for each in partings),
+        message_bytes_max=max(
+            int(each.configs.get("max.message.bytes", 0)) for each in divergences
+        ),
     )
     found = procedure.output(FIND)
     to = ExportTo(
@@ -158,8 +160,8 @@ async def export_step(
     )
 
 
-def _unmirrored(partings: Iterable[TopicDivergence]) -> Iterable[Unmirrored]:
-    for topic in partings:
+def _unmirrored(divergences: Iterable[TopicDivergence]) -> Iterable[Unmirrored]:
+    for topic in divergences:
         for each in topic.partitions:
             if each.unmirrored_records and each.source_end is not None:
                 start = max(each.source_offset, each.source_start or 0)
@@ -176,9 +178,9 @@ def _unmirrored(partings: Iterable[TopicDivergence]) -> Iterable[Unmirrored]:
 async def clear_step(
     context: FailbackContext, procedure: Procedure[FailbackChoices]
 ) -> Outcome[ClearOutput]:
-    partings = await context.partings(procedure)
-    chosen = context.treatments(partings)
-    wanted = [each for each in partings if chosen[each.topic] in DELETING]
+    divergences = await context.divergences(procedure)
+    chosen = context.resolutions(divergences)
+    wanted = [each for each in divergences if chosen[each.topic] in DELETING]
     if not wanted:
         return Outcome(summary="nothing is deleted", output=ClearOutput(topics=0))
     if not context.order.may_delete:
@@ -265,13 +267,13 @@ def _require(outcomes: Iterable[AdminOutcome]) -> None:
 async def begin_step(
     context: FailbackContext, procedure: Procedure[FailbackChoices]
 ) -> Outcome[BeginOutput]:
-    partings = await context.partings(procedure)
+    divergences = await context.divergences(procedure)
     found = procedure.output(FIND)
     if found is None or found.seeder is None:
         raise MirrorError(
             f"step {FIND.name} recorded no producer; abandon this failback with --abandon"
         )
-    begun = await begin_lanes(context, partings, found.seeder)
+    begun = await begin_lanes(context, divergences, found.seeder)
     return Outcome(
         summary=f"{counted(begun.lanes, 'lane')} of {context.back} written, to continue at the "
         f"divergence point; {begun.identical} with the same offsets",
@@ -289,7 +291,7 @@ async def groups_step(
         translate = _to_original(locations, await _starts(pair.source, locations))
         follows = group_filter(pair.flow).should_follow
     else:
-        chosen = context.treatments(await context.partings(procedure))
+        chosen = context.resolutions(await context.divergences(procedure))
         fresh = {topic for topic, what in chosen.items() if what in DELETING}
         whole = {topic for topic, what in chosen.items() if what is Resolution.WIPE}
         async with context.back_ledger() as ledger:

@@ -1,4 +1,4 @@
-"""Which checkpoints to write, by MirrorMaker 2's rule of emission. Pure; runs anywhere.
+"""Which checkpoints to write, by MirrorMaker 2's rule of emission. No I/O; runs anywhere.
 
 A checkpoint says where a group stands on the source and where that is on the target. Only news is
 written: the first one, one whose group went back on the source, one that is further on the target.

@@ -1,4 +1,4 @@
-"""Where consumer groups go on at the target, and what that costs them. Pure; runs anywhere.
+"""Where consumer groups go on at the target, and what that costs them. No I/O; runs anywhere.
 
 Every strategy answers with an offset of the target. Beside it stands the exact one, which the map
 gives, and the difference in mirrored records: what the group would read again, what it would never

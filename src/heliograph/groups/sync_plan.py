@@ -1,4 +1,4 @@
-"""Whether a group on the target is moved to where it stands on the source. Pure; runs anywhere.
+"""Whether a group on the target is moved to where it stands on the source. No I/O; runs anywhere.
 
 The target's own offsets are the last word: a group is moved forward, never past what is mirrored,
 and back only where the source group itself went back and nobody has moved the target's since.

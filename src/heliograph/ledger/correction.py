@@ -1,4 +1,4 @@
-"""Correct a map by what the target's log has. Pure; runs anywhere."""
+"""Correct a map by what the target's log has. No I/O; runs anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions and the 31-bit sequence numbers that stand for them in batches. Pure; runs anywhere."""
+"""Positions and the 31-bit sequence numbers that stand for them in batches. No I/O; anywhere."""
 
 from __future__ import annotations
 

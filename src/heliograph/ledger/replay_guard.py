@@ -1,4 +1,4 @@
-"""Lay out again what has runs already, without taking those back. Pure; runs anywhere.
+"""Lay out again what has runs already, without taking those back. No I/O; runs anywhere.
 
 A mirror writes the runs of a chunk, then its batches. Its successor may find runs for records
 that are not in the log. They cannot be taken back: whoever wrote them may only be slow, and a batch
@@ -23,7 +23,7 @@ class ReplayGuard:
         # A run at the very place is where the lane goes on; were it wrong, the chunk would say so.
         self._until = written_until if written_until > position + 1 else -1
 
-    def told(self, first: Run, runs: Sequence[Run]) -> list[Run]:
+    def runs_to_write(self, first: Run, runs: Sequence[Run]) -> list[Run]:
         """What the chunk that begins with `first` and has these runs of its own has to say."""
         if first.position >= self._until or (runs and runs[0].position == first.position):
             return list(runs)

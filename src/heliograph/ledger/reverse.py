@@ -1,4 +1,4 @@
-"""A lane's map told from its other side, for the mirror that goes back. Pure; runs anywhere.
+"""A lane's map told from its other side, for the mirror that goes back. No I/O; runs anywhere.
 
 Where a lane went from `A` to `B`, the lane from `B` to `A` has the same records at the same
 positions, with source and target offset exchanged. It goes on at the position where the histories

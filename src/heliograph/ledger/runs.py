@@ -1,4 +1,4 @@
-"""Where each mirrored record came from and went to, as runs. Pure; runs anywhere.
+"""Where each mirrored record came from and went to, as runs. No I/O; runs anywhere.
 
 A lane's records are numbered by position. While source and target offset both advance by one with
 the position, a single `Run` says it all; every gap on either side begins another.

@@ -1,4 +1,4 @@
-"""Runs as bytes: delta-coded, three varints a run. Pure functions over bytes; runs anywhere.
+"""Runs as bytes: delta-coded, three varints a run. No I/O; runs anywhere.
 
     version         1 byte, 0x01
     extent          varint   positions replaced, from the first run's on; 0 = all there are

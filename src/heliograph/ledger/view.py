@@ -1,4 +1,4 @@
-"""The ledger's records folded into what is known of each lane. Pure; runs anywhere."""
+"""The ledger's records folded into what is known of each lane. No I/O; runs anywhere."""
 
 from __future__ import annotations
 

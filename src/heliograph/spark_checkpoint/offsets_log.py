@@ -1,4 +1,4 @@
-"""The files of a Structured Streaming checkpoint that hold Kafka offsets. Pure; runs anywhere.
+"""The files of a Structured Streaming checkpoint that hold Kafka offsets. No I/O; runs anywhere.
 
 Two layouts of the offsets log are in use. In `v1` each source of the query has a line, in order; in
 `v2` (since Spark 4.2) each line begins with the source's number or name. The line before them is

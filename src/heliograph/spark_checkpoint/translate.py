@@ -1,4 +1,4 @@
-"""A streaming query's positions on the source, found on the target. Pure; runs anywhere.
+"""A streaming query's positions on the source, found on the target. No I/O; runs anywhere.
 
 A batch that was planned and not committed is run again by Spark under its own number, so both its
 ends are translated. It must never grow: a sink that has the batch already skips it by its number,

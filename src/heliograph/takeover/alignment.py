@@ -1,4 +1,4 @@
-"""Which source record each record of a copy is, and where the copy ends. Pure; runs anywhere.
+"""Which source record each record of a copy is, and where the copy ends. No I/O; runs anywhere.
 
 MirrorMaker 2 copies a partition in *lives*. Each begins one record after the position stored last
 and copies what follows, in order, until it is stopped. Where it is killed, the next life begins

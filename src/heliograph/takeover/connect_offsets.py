@@ -1,4 +1,4 @@
-"""Where Kafka Connect keeps a MirrorMaker 2's positions: keys and values. Pure; runs anywhere.
+"""Where Kafka Connect keeps a MirrorMaker 2's positions: keys and values. No I/O; runs anywhere.
 
     key    ["<connector>",{"cluster":"<source alias>","partition":<n>,"topic":"<source topic>"}]
     value  {"offset":<n>}, the last offset that was mirrored; null where it was reset

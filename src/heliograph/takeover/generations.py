@@ -1,4 +1,4 @@
-"""How a copy with identical records may have come about: the least it holds. Pure; runs anywhere.
+"""How a copy with identical records may have come about: the least it holds. No I/O; runs anywhere.
 
 A copy is a row of lives, see `alignment`. Where records repeat, several rows of lives make the same
 copy: `aaaa` is four records, or the first two of them twice. What is known of all of them:

@@ -1,4 +1,4 @@
-"""Which target topics go because their source topics went. Pure; runs anywhere.
+"""Which target topics go because their source topics went. No I/O; runs anywhere.
 
 Deleting is asked for by `on.topic.deleted = delete`, and cannot be undone. So whatever might be
 something else than a deleted topic is left alone, and said.

@@ -1,4 +1,4 @@
-"""Which topics, groups and topic configurations a flow follows. Pure; runs on the driver.
+"""Which topics, groups and topic configurations a flow follows. No I/O; runs on the driver.
 
 The default filters are MirrorMaker 2's: lists of regexes that match in full, exclusions win. A
 filter of the operator's own is a Python class, constructed with the flow's `FlowConfig` as its

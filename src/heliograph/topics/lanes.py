@@ -1,4 +1,4 @@
-"""Which lanes a flow has: one per source partition with a place to go. Pure; runs anywhere."""
+"""Which lanes a flow has: one per source partition with a place to go. No I/O; runs anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What topics are called on the target, and where a name says it is from. Pure; runs on the driver.
+"""What topics are called on the target, and where a name says it is from. No I/O; driver.
 
 The rules are MirrorMaker 2's `DefaultReplicationPolicy` and `IdentityReplicationPolicy`, to the
 letter, since its users have topics, ACLs and consumers with these names already. A policy of the

@@ -1,4 +1,4 @@
-"""What the target lacks before records may flow, and what to tell a person. Pure; runs anywhere.
+"""What the target lacks before records may flow, and what to tell a person. No I/O; runs anywhere.
 
 Nothing is ever deleted or shrunk, and a topic that is there keeps its settings.
 """

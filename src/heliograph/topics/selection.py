@@ -1,4 +1,4 @@
-"""Which topics a flow mirrors, and why each of the others is left out. Pure; runs on the driver."""
+"""Which topics a flow mirrors, and why each of the others is left out. No I/O; driver."""
 
 from __future__ import annotations
 

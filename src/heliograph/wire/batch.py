@@ -1,4 +1,4 @@
-"""The v2 record batch header (KIP-98): parse, verify, restamp. Pure functions over bytes; runs
+"""The v2 record batch header (KIP-98): parse, verify, restamp. No I/O; runs
 anywhere.
 
     offset  size  field                    in CRC

@@ -1,4 +1,4 @@
-"""The four codecs of record batches, with a bound on what comes out. Pure functions; runs anywhere.
+"""The four codecs of record batches, with a bound on what comes out. No I/O; runs anywhere.
 
 aiokafka's decoders grow their output for as long as the input asks: 9,600 bytes of zstd become
 300 MB. Here the caller says how much it will hold, and more than that is a corrupt batch.

@@ -1,4 +1,4 @@
-"""Control batches: which way a transaction ended (KIP-98). Pure; runs anywhere.
+"""Control batches: which way a transaction ended (KIP-98). No I/O; runs anywhere.
 
 A control batch holds one record, never compressed: after length, attributes and two deltas comes
 the key,

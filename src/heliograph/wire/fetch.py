@@ -1,4 +1,4 @@
-"""Fetch, version 13 (topic ids, KIP-516), with incremental sessions (KIP-227). Pure; runs anywhere.
+"""Fetch, version 13 (topic ids, KIP-516), with incremental sessions (KIP-227). No I/O; anywhere.
 
 Written by hand because it is hot: the records of an answer stay where the socket put them.
 """

@@ -1,4 +1,4 @@
-"""Fields of flexible Kafka messages (KIP-482), read with every length checked. Pure; runs
+"""Fields of flexible Kafka messages (KIP-482), read with every length checked. No I/O; runs
 anywhere."""
 
 from __future__ import annotations

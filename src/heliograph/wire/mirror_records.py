@@ -1,4 +1,4 @@
-"""MirrorMaker 2's own records: heartbeats, checkpoints, offset syncs. Pure; runs anywhere.
+"""MirrorMaker 2's own records: heartbeats, checkpoints, offset syncs. No I/O; runs anywhere.
 
     heartbeat    key    STRING source alias, STRING target alias
                  value  INT16 version = 0, INT64 timestamp in ms

@@ -1,4 +1,4 @@
-"""The records of a v2 batch as values that can be compared. Pure functions over bytes; runs
+"""The records of a v2 batch as values that can be compared. No I/O; runs
 anywhere.
 
 Work per record, for whoever must look into batches. The caller has verified each CRC.

@@ -1,4 +1,4 @@
-"""Produce, version 9 to 13: one batch for each partition, many partitions. Pure; runs anywhere.
+"""Produce, version 9 to 13: one batch for each partition, many partitions. No I/O; runs anywhere.
 
 Up to version 12 a topic goes by its name, in version 13 by its id (KIP-516).
 

@@ -12,7 +12,7 @@ from heliograph.errors import WireError
 from heliograph.failback.divergence import (
     Beginning,
     Choice,
-    PartitionParting,
+    PartitionDivergence,
     Resolution,
     TopicDivergence,
     beginning,
@@ -24,7 +24,7 @@ from heliograph.failback.outputs import FIND_PARTS
 from heliograph.model import TopicId, TopicName
 
 AN_ID = TopicId("0b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11")
-WHOLE = PartitionParting(
+WHOLE = PartitionDivergence(
     partition=0,
     source_start=0,
     source_end=100,
@@ -41,7 +41,7 @@ STRANGE = replace(
 )
 
 
-def topic(*partitions: PartitionParting, **others: Any) -> TopicDivergence:
+def topic(*partitions: PartitionDivergence, **others: Any) -> TopicDivergence:
     ids: dict[str, Any] = {"source_topic_id": AN_ID, "target_topic_id": AN_ID, **others}
     return TopicDivergence(topic=TopicName("orders"), partitions=partitions, **ids)
 
@@ -88,7 +88,7 @@ def test_only_topics_that_have_parted_wait_for_a_choice() -> None:
     ],
 )
 def test_a_lane_back_begins_at_the_parting_or_where_the_present_primary_begins(
-    partition: PartitionParting,
+    partition: PartitionDivergence,
     chosen: Resolution,
     preserve: bool,
     wanted: tuple[int, int, int | None, bool],

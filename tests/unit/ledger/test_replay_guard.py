@@ -12,24 +12,27 @@ def run(position: int, source_offset: int, target_offset: int) -> Run:
 
 def test_with_nothing_known_ahead_a_chunk_without_gaps_says_nothing() -> None:
     for ahead in (ReplayGuard(), ReplayGuard(5, 4), ReplayGuard(5, 6)):
-        told = ahead.told(run(5, 5, 5), [])
+        runs_to_write = ahead.runs_to_write(run(5, 5, 5), [])
 
-        assert told == []
+        assert runs_to_write == []
 
 
 def test_chunks_say_where_they_begin_until_they_are_past_what_is_known() -> None:
     ahead = ReplayGuard(5, 12)
 
-    told = [bool(ahead.told(run(at, at, at), [])) for at in (5, 10, 15, 20)]
+    runs_to_write = [bool(ahead.runs_to_write(run(at, at, at), [])) for at in (5, 10, 15, 20)]
 
-    assert told == [True, True, False, False]
+    assert runs_to_write == [True, True, False, False]
 
 
 def test_a_chunk_that_begins_with_a_gap_says_that_once() -> None:
     ahead = ReplayGuard(5, 12)
 
-    assert ahead.told(run(5, 9, 5), [run(5, 9, 5)]) == [run(5, 9, 5)]
-    assert ahead.told(run(10, 14, 10), [run(11, 20, 11)]) == [run(10, 14, 10), run(11, 20, 11)]
+    assert ahead.runs_to_write(run(5, 9, 5), [run(5, 9, 5)]) == [run(5, 9, 5)]
+    assert ahead.runs_to_write(run(10, 14, 10), [run(11, 20, 11)]) == [
+        run(10, 14, 10),
+        run(11, 20, 11),
+    ]
 
 
 def test_a_source_that_was_compacted_since_leaves_nothing_of_the_runs_ahead() -> None:
@@ -39,8 +42,8 @@ def test_a_source_that_was_compacted_since_leaves_nothing_of_the_runs_ahead() ->
 
     # Source offsets 5 to 7 are gone, and nothing after them has a gap.
     for start, end, own in ((5, 12, [run(5, 8, 5)]), (12, 16, []), (16, 30, []), (30, 40, [])):
-        told = ahead.told(run(start, start + 3, start), own)
-        if told:
-            runs.replace_between(told[0].position, end, told)
+        runs_to_write = ahead.runs_to_write(run(start, start + 3, start), own)
+        if runs_to_write:
+            runs.replace_between(runs_to_write[0].position, end, runs_to_write)
 
     assert [runs.source_offset_at(position) for position in range(5, 50)] == list(range(8, 53))

@@ -1,4 +1,4 @@
-"""Java regular expressions, as MirrorMaker 2's files hold them, into Python's. Pure; runs anywhere.
+"""Java regular expressions, as MirrorMaker 2's files hold them, into Python's. No I/O; anywhere.
 
 Most patterns mean the same in both languages and pass unchanged. What is spelled differently is
 respelled; what Python's `re` cannot say is refused with a sentence, never guessed.

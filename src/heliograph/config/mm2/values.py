@@ -1,4 +1,4 @@
-"""Text of a setting into its type, the way Kafka's ConfigDef reads it. Pure; runs anywhere.
+"""Text of a setting into its type, the way Kafka's ConfigDef reads it. No I/O; runs anywhere.
 
 Each reader raises `BadValue`, whose reason does not quote the text: the caller knows whether it
 may be shown.

@@ -1,4 +1,4 @@
-"""Java's names of cipher suites into OpenSSL's. Pure; runs anywhere."""
+"""Java's names of cipher suites into OpenSSL's. No I/O; runs anywhere."""
 
 from __future__ import annotations
 

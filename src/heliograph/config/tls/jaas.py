@@ -1,4 +1,4 @@
-"""`sasl.jaas.config` taken apart: module, flag and options. Pure; runs anywhere."""
+"""`sasl.jaas.config` taken apart: module, flag and options. No I/O; runs anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keystores and truststores into PEM text. Pure functions over bytes; runs on the driver.
+"""Keystores and truststores into PEM text. No I/O; runs on the driver.
 
 PEM and PKCS12 are read; Java's own JKS is not, and `keytool` turns one into PKCS12. What a file is
 follows from its first bytes, since Java itself opens PKCS12 where JKS is declared.
