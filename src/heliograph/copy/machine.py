@@ -44,7 +44,7 @@ from heliograph.copy.phases import (
     Running,
     Stop,
 )
-from heliograph.copy.resume import Place, Refused
+from heliograph.copy.resume import Blocked, ResumePoint
 from heliograph.copy.slot import Slot
 from heliograph.copy.sources import SourceSide
 from heliograph.copy.targets import TargetSide
@@ -185,10 +185,10 @@ class LaneMachine:
             phase.due = False
             self._slot.look_up(lane)
 
-    def _looked_up(self, lane: CarriedLane, found: Place | Refused | MirrorError) -> None:
+    def _looked_up(self, lane: CarriedLane, found: ResumePoint | Blocked | MirrorError) -> None:
         if isinstance(found, MirrorError):
             self._ask_log_later(lane, found)
-        elif isinstance(found, Refused):
+        elif isinstance(found, Blocked):
             lane.reached.position = found.position
             self._stall(lane, Stop(reason=found.reason, detail=found.detail, retry_s=None))
         else:

@@ -43,7 +43,7 @@ _FLUSH_S_MAX: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ResumePoint:
     cursor: LaneCursor
     target_topic_id: TopicId
     """Of the topic whose log was looked at; what the cluster names later may be another."""
@@ -57,7 +57,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Blocked:
     """Somebody must decide; the lane's own position is known all the same."""
 
     reason: StallReason
@@ -65,7 +65,7 @@ class Refused:
     position: int = 0
 
 
-Found = Place | Refused | BrokerError
+Found = ResumePoint | Blocked | BrokerError
 
 
 class Resumable(Protocol):
@@ -78,7 +78,7 @@ class Resumable(Protocol):
 L = TypeVar("L", bound=Resumable)
 
 
-async def find_places(flow: Flow, lanes: Sequence[L]) -> dict[L, Found]:
+async def find_resume_points(flow: Flow, lanes: Sequence[L]) -> dict[L, Found]:
     """Where each lane goes on; what one lane meets does not touch the others."""
     found: dict[L, Found] = {}
     # What these lanes wrote before must not come to stand behind what is written now.
@@ -88,12 +88,12 @@ async def find_places(flow: Flow, lanes: Sequence[L]) -> dict[L, Found]:
     if flow.stamp is None:
         await flow.ledger.catch_up()
         flow.stamp = _stamp(flow)
-    seen = await _look(flow, lanes, found)
+    seen = await _read_log_states(flow, lanes, found)
     await flow.ledger.catch_up()
     newborn = [lane for lane in seen if _record(flow, lane) is None]
     if newborn:
         probe(LANES_TO_CREATE)
-        await _bear(flow, newborn, seen, found)
+        await _create_lanes(flow, newborn, seen, found)
         probe(LANES_CREATED)
         await flow.ledger.catch_up()
     for lane, partition in seen.items():
@@ -103,7 +103,7 @@ async def find_places(flow: Flow, lanes: Sequence[L]) -> dict[L, Found]:
         if record is None:
             raise InvariantError(f"{lane.spec.id}: its start entry is not in the ledger")
         try:
-            found[lane] = await _place(flow, lane, record, partition)
+            found[lane] = await _resume_point(flow, lane, record, partition)
         except BrokerError as exc:
             found[lane] = exc
     return found
@@ -121,7 +121,9 @@ def _record(flow: Flow, lane: Resumable) -> LaneRecord | None:
     return flow.ledger.view.begun_lane(source.topic, source.partition)
 
 
-async def _look(flow: Flow, lanes: Sequence[L], found: dict[L, Found]) -> dict[L, LogState]:
+async def _read_log_states(
+    flow: Flow, lanes: Sequence[L], found: dict[L, Found]
+) -> dict[L, LogState]:
     if flow.stamp is None:
         raise InvariantError(f"{flow.id}: looked at the log without a producer")
     targets = [lane.spec.target for lane in lanes]
@@ -146,7 +148,7 @@ async def _look(flow: Flow, lanes: Sequence[L], found: dict[L, Found]) -> dict[L
 # -- lanes without history
 
 
-async def _bear(
+async def _create_lanes(
     flow: Flow,
     lanes: Sequence[L],
     seen: dict[L, LogState],
@@ -169,7 +171,7 @@ async def _bear(
             is_seeding = is_filler(partition.last_sequence)
             occupied = partition.end > partition.start and not is_seeding
             if occupied and lane.spec.on_existing is OnExisting.REFUSE:
-                found[lane] = Refused(
+                found[lane] = Blocked(
                     reason=StallReason.TARGET_NOT_EMPTY,
                     detail=f"{lane.spec.target} holds {partition.end - partition.start} records "
                     "this flow did not write, and on.existing = refuse",
@@ -219,7 +221,7 @@ def _start_entry(flow: Flow, lane: Resumable, source_offset: int, target_offset:
 # -- lanes with history
 
 
-async def _place(flow: Flow, lane: Resumable, record: LaneRecord, log: LogState) -> Found:
+async def _resume_point(flow: Flow, lane: Resumable, record: LaneRecord, log: LogState) -> Found:
     target_topic = flow.target.topic(lane.spec.target.topic)
     if target_topic is None:
         return LeaderMoved(f"cluster {flow.target.alias}: {lane.spec.target} is gone")
@@ -227,21 +229,21 @@ async def _place(flow: Flow, lane: Resumable, record: LaneRecord, log: LogState)
     found = locate(record, log, target_topic_id=target_topic.id)
     if isinstance(found, TargetRecreated):
         detail = f"{lane.spec.target} is not the topic this lane began to write"
-        return Refused(reason=StallReason.TARGET_RECREATED, detail=detail, position=found.position)
+        return Blocked(reason=StallReason.TARGET_RECREATED, detail=detail, position=found.position)
     if isinstance(found, Truncated):
         raise await _too_short(flow, lane, log, found.anchor.target_offset)
     if isinstance(found, NeedsScan):
-        found, foreign = await _scan(flow, lane, record, log, found)
+        found, foreign = await _scan_log(flow, lane, record, log, found)
     if isinstance(found, AheadOfEnd):
         # The leader has batches its followers do not have yet; they show soon, or are gone.
         raise LeaderMoved(f"{lane.spec.target}: the log is ahead of its high watermark")
     if is_other_topic(start.source_topic_id, lane.spec.source_topic_id):
         detail = f"{lane.spec.id.source} was deleted and created again"
-        return Refused(reason=StallReason.TOPIC_RECREATED, detail=detail, position=found.position)
+        return Blocked(reason=StallReason.TOPIC_RECREATED, detail=detail, position=found.position)
     match found:
         case Unexplained(position=position):
             detail = f"{lane.spec.target}: no run explains position {position}"
-            return Refused(reason=StallReason.UNEXPLAINED_LOG, detail=detail, position=position)
+            return Blocked(reason=StallReason.UNEXPLAINED_LOG, detail=detail, position=position)
         case At():
             return _resume_at(flow, lane, found, log, target_topic.id, foreign)
         case _:
@@ -255,13 +257,13 @@ def _resume_at(
     log: LogState,
     target_topic_id: TopicId,
     foreign_records: int,
-) -> Place:
+) -> ResumePoint:
     record = _record(flow, lane)
     if record is None:
         raise InvariantError(f"{lane.spec.id}: the ledger forgot the lane while it was resumed")
     runs, position = record.runs, found.position
     source_offset = runs.source_offset_at(position)
-    return Place(
+    return ResumePoint(
         cursor=LaneCursor(
             next_offset=source_offset,
             position=position,
@@ -290,7 +292,7 @@ async def _too_short(flow: Flow, lane: Resumable, log: LogState, acknowledged: i
     )
 
 
-async def _scan(
+async def _scan_log(
     flow: Flow, lane: Resumable, record: LaneRecord, log: LogState, needs: NeedsScan
 ) -> tuple[At | AheadOfEnd, int]:
     """Read our batches; correct the map where they lie elsewhere than it says.

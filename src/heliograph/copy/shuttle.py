@@ -18,7 +18,7 @@ from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.machine import LaneMachine
 from heliograph.copy.phases import Resuming
-from heliograph.copy.resume import Found, find_places
+from heliograph.copy.resume import Found, find_resume_points
 from heliograph.copy.slot import Slot
 from heliograph.errors import InvariantError, MirrorError
 from heliograph.ledger.entries import ledger_topic, new_author
@@ -137,7 +137,7 @@ class Shuttle:
             return
         found: Mapping[CarriedLane, Found | MirrorError]
         try:
-            found = await find_places(flow, tuple(asked))
+            found = await find_resume_points(flow, tuple(asked))
         except InvariantError:
             raise
         except MirrorError as exc:

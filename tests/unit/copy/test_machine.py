@@ -40,7 +40,7 @@ from heliograph.copy.phases import (
     Running,
     Stop,
 )
-from heliograph.copy.resume import Place, Refused
+from heliograph.copy.resume import Blocked, ResumePoint
 from heliograph.errors import BrokerError, LeaderMoved, NotAuthorised
 from heliograph.model import Copying, Idle, Paused, Stalled, StallReason, Starting
 from heliograph.wire.produce import ProducedPartition
@@ -96,7 +96,7 @@ class Scene:
 
     def run(self, *, unknown_producer: bool = False) -> Running:
         """Through a look-up."""
-        self.look_up(_place(self.lane, unknown_producer=unknown_producer))
+        self.look_up(_resume_point(self.lane, unknown_producer=unknown_producer))
         assert isinstance(self.lane.phase, Running)
         return self.lane.phase
 
@@ -133,8 +133,8 @@ def _row(batch: OutgoingBatch, code: int, base_offset: int | None) -> ProducedPa
     )
 
 
-def _place(lane: CarriedLane, *, unknown_producer: bool = False) -> Place:
-    return Place(
+def _resume_point(lane: CarriedLane, *, unknown_producer: bool = False) -> ResumePoint:
+    return ResumePoint(
         cursor=running_at(lane).cursor,
         target_topic_id=TOPIC_ID,
         identical=True,
@@ -199,9 +199,9 @@ EVENTS: dict[str, Callable[[Scene], LaneEvent]] = {
     "ThrottleOver": lambda scene: ThrottleOver(),
     "FetchDue": lambda scene: FetchDue(),
     "ResumeDue": lambda scene: ResumeDue(),
-    "LookedUp": lambda scene: LookedUp(asked=_asked(scene), found=_place(scene.lane)),
+    "LookedUp": lambda scene: LookedUp(asked=_asked(scene), found=_resume_point(scene.lane)),
     "Blocked": lambda scene: LookedUp(
-        asked=_asked(scene), found=Refused(reason=StallReason.TARGET_RECREATED, detail="another")
+        asked=_asked(scene), found=Blocked(reason=StallReason.TARGET_RECREATED, detail="another")
     ),
     "NotFound": lambda scene: LookedUp(asked=_asked(scene), found=MOVED),
     "Resume": lambda scene: Resume(),
@@ -612,7 +612,7 @@ def test_a_slot_that_keeps_too_much_fetches_for_no_lane_until_half_of_it_has_gon
 def test_a_lane_the_ledger_cannot_place_stalls_with_its_position() -> None:
     scene = Scene()
 
-    scene.look_up(Refused(reason=StallReason.UNEXPLAINED_LOG, detail="no run", position=7))
+    scene.look_up(Blocked(reason=StallReason.UNEXPLAINED_LOG, detail="no run", position=7))
 
     assert isinstance(scene.lane.phase, Stalled)
     assert not scene.lane.phase.retrying
@@ -626,7 +626,7 @@ def test_an_answer_about_the_log_is_not_used_once_the_lane_has_left() -> None:
     scene.on(Pause())
     scene.on(Resume())
 
-    scene.on(LookedUp(asked=asked, found=_place(scene.lane)))
+    scene.on(LookedUp(asked=asked, found=_resume_point(scene.lane)))
 
     assert isinstance(scene.lane.phase, Resuming)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from heliograph.copy.flow import FetchLimits, Flow
-from heliograph.copy.resume import Found, Place, Refused, find_places
+from heliograph.copy.resume import Blocked, Found, ResumePoint, find_resume_points
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
 from heliograph.ledger.entries import Entry, FlowEntry, ledger_topic
 from heliograph.ledger.store import LedgerStore
@@ -103,7 +103,7 @@ class Stage:
                 await store.write([_flow_entry(), *entries])
             flow = Flow(FLOW, self.source, self.target, store, FetchLimits())
             lane = ALane(spec)
-            found = (await find_places(flow, [lane]))[lane]
+            found = (await find_resume_points(flow, [lane]))[lane]
             await store.catch_up()
             return found, store.view.begun_lane(TOPIC, 0)
         finally:
@@ -120,8 +120,8 @@ def _flow_entry() -> FlowEntry:
     )
 
 
-def placed(found: Found) -> Place:
-    assert isinstance(found, Place), found
+def placed(found: Found) -> ResumePoint:
+    assert isinstance(found, ResumePoint), found
     return found
 
 
@@ -132,7 +132,7 @@ def at(found: Found) -> tuple[int, int, int]:
 
 
 def refused(found: Found) -> tuple[StallReason, int]:
-    assert isinstance(found, Refused), found
+    assert isinstance(found, Blocked), found
     return found.reason, found.position
 
 
@@ -176,7 +176,7 @@ def test_a_target_with_records_may_be_refused() -> None:
     found = stage.resume(spec=replace(SPEC, on_existing=OnExisting.REFUSE))
 
     assert refused(found) == (StallReason.TARGET_NOT_EMPTY, 0)
-    assert isinstance(found, Refused)
+    assert isinstance(found, Blocked)
     assert "holds 3 records" in found.detail
 
 
