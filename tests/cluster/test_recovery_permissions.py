@@ -151,7 +151,7 @@ def test_a_drill_and_a_round_trip_need_what_the_guide_says(
     asyncio.run(fail_back(config, FailbackOrder(flow=FLOW), lambda _: None))
 
     assert rehearsed.reasons == ()
-    assert rehearsed.notes == ("nobody carries the flow at this moment",)
+    assert rehearsed.notes == ("no driver mirrors the flow at this moment",)
     assert left.moved == ("billing",)
     assert left.skipped == ()
     assert committed(guarded["A"], "billing", "orders") == 180

@@ -370,7 +370,9 @@ class LogReader(RecordReader):
             view = memoryview(reencoded.batch)
             header = parse_header(view)
             if header is None:
-                raise CorruptBatch(self._next, f"{self._partition}: an old message makes no sense")
+                raise CorruptBatch(
+                    self._next, f"{self._partition}: a message of format 0 or 1 cannot be read"
+                )
             ((_, contents),) = open_records(view, header)
             for stretch in reencoded.stretches:
                 part = contents[stretch.first_record : stretch.first_record + stretch.record_count]

@@ -24,7 +24,7 @@ from heliograph.procedure.runner import StepEvent
 
 FAILOVER_HELP: Final = """Leave the source of a flow and go on at its target, exactly.
 
-Without --planned nothing of the source is needed: the flow is fenced, so that no driver carries it
+Without --planned nothing of the source is needed: the flow is fenced, so that no driver mirrors it
 any more, every group is committed on the target at the exact place where it stood, hooks tell the
 world, and what never arrived is listed per partition from the last known ends of the source.
 

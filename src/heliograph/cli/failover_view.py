@@ -43,9 +43,14 @@ def print_preview(found: Preview) -> None:
         done = ", ".join(step.name for step in found.unfinished.done) or "nothing"
         console.print(f"an unfinished failover is resumed; done so far: {done}", soft_wrap=True)
     console.print(f"steps: {', '.join(found.steps)}")
-    carried = f"carried by {found.driver}" if found.driver else "no driver carries the flow"
+    holder = found.holder
+    mirrored = (
+        "no driver mirrors the flow"
+        if holder is None
+        else f"mirrored by {holder.host} (pid {holder.pid})"
+    )
     answers = found.source_problem or "the source answers"
-    console.print(f"{carried}; {answers}", soft_wrap=True)
+    console.print(f"{mirrored}; {answers}", soft_wrap=True)
     _print_groups(found.moves, found.unplaced)
     if order.mode == "unplanned":
         _print_losses(found.losses)
@@ -76,6 +81,7 @@ def print_report(report: FailoverReport) -> None:
 
 
 def preview_document(found: Preview) -> dict[str, Any]:
+    holder = found.holder
     return {
         "flow": str(found.order.flow),
         "mode": found.order.mode,
@@ -86,7 +92,7 @@ def preview_document(found: Preview) -> dict[str, Any]:
         "fence": None
         if found.fence is None
         else {"at_ms": found.fence.at_ms, "why": found.fence.why},
-        "driver": found.driver or None,
+        "driver": None if holder is None else f"{holder.host} pid {holder.pid}",
         "source_problem": found.source_problem or None,
         "refusal": found.refusal or None,
         "active_groups": list(found.active),

@@ -192,7 +192,7 @@ def _print(found: FlowLedger, *, runs: bool, memos: bool) -> None:
             f"source cluster {producer.source_cluster_id}, since {ago(producer.created_ms)}"
         )
     if holder is not None:
-        console.print(f"  last carried by {holder.host} pid {holder.pid}, {ago(holder.at_ms)}")
+        console.print(f"  last mirrored by {holder.host} (pid {holder.pid}), {ago(holder.at_ms)}")
     if found.garbage_records:
         console.print(f"  {found.garbage_records} records in the ledger are not Heliograph's")
     if found.acls or found.memos:

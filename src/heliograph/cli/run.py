@@ -29,7 +29,7 @@ RUN_HELP: Final = """Mirror topics as FILE says, until told to stop.
 Ctrl-C or SIGTERM drains: what was fetched is appended and settled, then the mirror ends. A second
 one ends it at once. Either way nothing is lost and nothing repeated: the next run goes on exactly
 there. A second driver of the same flows stands by and takes over when the first is gone. A flow
-that `heliograph failover` has fenced is not carried by anybody until its fence is lifted.
+that `heliograph failover` has fenced is mirrored by no driver until its fence is lifted.
 
 Ends with 3 when a lane is stalled at the end, or waits for `heliograph adopt`, or a flow is fenced.
 

@@ -122,7 +122,7 @@ class DrillReport:
     ended_ms: int
     host: str
     carried_by: str
-    """Who mirrors the flow; nothing where nobody does."""
+    """The driver that mirrors the flow; empty where none does."""
     options: DrillOptions
     steps: tuple[DrillStep, ...]
     lanes: tuple[LaneExposure, ...]

@@ -141,7 +141,7 @@ class _Drill:
                 told.text = await asyncio.to_thread(self._clear, live.groups)
         holder = live.status.holder
         if holder is None:
-            self._notes.append("nobody carries the flow at this moment")
+            self._notes.append("no driver mirrors the flow at this moment")
         return DrillReport(
             flow=self._flow.id,
             began_ms=began_ms,

@@ -44,6 +44,7 @@ from heliograph.failover.steps import (
 )
 from heliograph.groups.placement import GroupMove, NoOffset
 from heliograph.ledger.access import read_ledger
+from heliograph.ledger.entries import LeaseEntry
 from heliograph.ledger.fence import Fence, fence_of, unfence_entry
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import FlowId
@@ -93,8 +94,8 @@ class Preview:
     unplaced: tuple[NoOffset, ...]
     active: tuple[str, ...]
     losses: tuple[UnmirroredTail, ...]
-    driver: str
-    """The driver that carries the flow; empty where none does."""
+    holder: LeaseEntry | None
+    """The driver that mirrors the flow."""
 
     @property
     def refusal(self) -> str:
@@ -170,7 +171,7 @@ async def preview(config: MirrorConfig, order: FailoverOrder) -> Preview:
             unplaced=placing.unplaced,
             active=await active_on_target(context, placing.moves),
             losses=find_losses(locations, seen),
-            driver=f"{holder.host} pid {holder.pid}" if holder is not None and is_led else "",
+            holder=holder if is_led else None,
         )
 
 

@@ -89,7 +89,7 @@ async def drain_step(
         if holder is None or holder.until_ms < now_ms():
             raise RecoveryRefused(
                 f"{waiting.records:,} records wait in {some_of(waiting.topics)} and no driver "
-                f"carries {context.flow.id}: start `heliograph run`, then do this again"
+                f"mirrors {context.flow.id}: start `heliograph run`, then do this again"
             )
         if monotonic_s() - since_s > STUCK_S_MAX:
             raise RecoveryRefused(

@@ -63,7 +63,7 @@ async def wait_no_leader(ledger: OpenLedger, flow: FlowId, tell: Tell) -> str:
             return f"the lease of {_name(holder)} is over"
         if monotonic_s() - began_s > LET_GO_S_MAX:
             raise RecoveryRefused(
-                f"{flow} is still carried by {_name(holder)} after {LET_GO_S_MAX:.0f} s: stop "
+                f"{flow} is still mirrored by {_name(holder)} after {LET_GO_S_MAX:.0f} s: stop "
                 "that driver, then do this again"
             )
         if told != holder.author:

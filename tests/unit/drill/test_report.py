@@ -108,7 +108,7 @@ def test_the_page_shows_verdict_time_place_and_every_number() -> None:
     found = report(
         groups=(group(), group("audit", repeated_records=91, findings=(missing(),))),
         options=DrillOptions(rpo_s_max=5.0),
-        notes=("nobody carries the flow at this moment",),
+        notes=("no driver mirrors the flow at this moment",),
     )
 
     text = shown(page(found))
@@ -130,7 +130,7 @@ def test_the_page_shows_verdict_time_place_and_every_number() -> None:
         "2,471",
         "orders-0 [4711, 4714)",
         "A.orders-0 [4721, 4724)",
-        "nobody carries the flow at this moment",
+        "no driver mirrors the flow at this moment",
     ):
         assert wanted in text, wanted
 

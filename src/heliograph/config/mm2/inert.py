@@ -91,7 +91,7 @@ FLOW_ROWS: Final = (
         "errors.retry.timeout",
         whole(-1),
         0,
-        "How long Connect retries a failed conversion or transform; -1 is for ever.",
+        "How long Connect retries a failed conversion or transform; -1 is without an end.",
     ),
     _row("errors.retry.delay.max.ms", _MILLIS, 60_000, "Longest pause between such retries."),
     _row(
