@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Final
 
+import rich.markup
 import typer
 from rich.console import Console
 
@@ -38,6 +40,7 @@ COMMANDS: Final = (
 that name; a function has its help beside it."""
 TOOLS: Final = frozenset({"demo", "local", "bench"})
 """Those that are no part of a mirror, in `heliograph_tools.cli`."""
+_INSTALL_TOOLS: Final = "pip install 'heliograph[tools]'"
 
 
 def app(*names: str) -> typer.Typer:
@@ -57,6 +60,13 @@ def app(*names: str) -> typer.Typer:
     made.callback()(_root)
     for name in names or COMMANDS:
         module = _module(name)
+        if isinstance(module, _MissingTool):
+            made.command(
+                name,
+                help=f"Not installed: {rich.markup.escape(_INSTALL_TOOLS)}",
+                context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+            )(module.explain)
+            continue
         command = getattr(module, name)
         if isinstance(command, typer.Typer):
             made.add_typer(command, name=name)
@@ -65,7 +75,21 @@ def app(*names: str) -> typer.Typer:
     return made
 
 
-def _module(name: str) -> ModuleType:
+@dataclass(frozen=True, slots=True)
+class _MissingTool:
+    """A command without the packages it needs: `--help` lists it, calling it says what to do."""
+
+    name: str
+    package: str
+
+    def explain(self) -> None:
+        raise MirrorError(
+            f"`heliograph {self.name}` needs the package {self.package}, which is not installed: "
+            f"{_INSTALL_TOOLS}"
+        )
+
+
+def _module(name: str) -> ModuleType | _MissingTool:
     if name not in TOOLS:
         return import_module(f"heliograph.cli.{name}")
     try:
@@ -73,22 +97,7 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.split(".")[0] in ("heliograph", "pyspark"):
             raise
-        return _missing_tool(name, exc.name)
-
-
-def _missing_tool(name: str, lacking: str) -> ModuleType:
-    """The command without what it needs: it says so when it is called, and `--help` lists it."""
-
-    def explain() -> None:
-        raise MirrorError(
-            f"`heliograph {name}` needs the package {lacking}, which is not installed: "
-            "pip install 'heliograph[tools]'"
-        )
-
-    stand_in = ModuleType(name)
-    setattr(stand_in, name, explain)
-    setattr(stand_in, f"{name.upper()}_HELP", "Not installed: pip install 'heliograph[tools]'.")
-    return stand_in
+        return _MissingTool(name, exc.name)
 
 
 def _version(wanted: bool) -> None:

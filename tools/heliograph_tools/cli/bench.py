@@ -65,7 +65,7 @@ def bench(
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise typer.BadParameter(
-            f"bench needs {' and '.join(missing)}: install heliograph with its dev extra"
+            f"bench needs {' and '.join(missing)}: pip install 'heliograph[tools]'"
         )
     order = _order(row or [], quick, scale, rounds, settings or [])
     folder = results or (_RESULTS if scale == 1.0 and not quick and not row else None)

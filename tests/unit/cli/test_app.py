@@ -1,0 +1,43 @@
+"""Commands whose packages are not installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CALL = """
+import sys
+sys.modules["trustme"] = None  # as if it were not installed
+sys.argv = ["heliograph", *sys.argv[1:]]
+from heliograph.cli.app import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [("local", "up", "--cluster", "A:3"), ("local", "down"), ("demo",)]
+)
+def test_a_tool_without_its_packages_says_in_one_sentence_what_to_install(
+    words: tuple[str, ...],
+) -> None:
+    ended = called(*words)
+
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"heliograph: `heliograph {words[0]}` needs the package trustme, which is not installed: "
+        "pip install 'heliograph[tools]'\n"
+    )
+
+
+def test_help_lists_the_commands_that_are_not_installed_and_how_to_get_them() -> None:
+    ended = called("--help")
+
+    assert ended.returncode == 0
+    assert ended.stdout.count("Not installed: pip install 'heliograph[tools]'") == 2
+
+
+def called(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", CALL, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
