@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,20 +119,32 @@ def test_a_mirrormaker_2_killed_twice_is_taken_over_and_gets_everything_back(
 def _killed_after_storing(config: Path, flow: FlowId, target: LocalCluster, renamed: str) -> None:
     """Run until a position is stored and more is copied than that, then kill -9."""
     loaded = load_config(config)
-    before = sum(read_mm2_state(loaded, flow).positions.values())
+
+    def stored() -> int:
+        positions = read_mm2_state(loaded, flow).positions
+        return sum(positions.values()) if len(positions) == PARTITIONS else 0
+
+    def copied() -> int:
+        return sum(end_offsets(target, renamed).values())
+
+    def is_copied_past(count: int) -> bool:
+        return copied() > count
+
     with MirrorMaker(config) as mirror:
 
-        def stored() -> bool:
+        def is_stored_past(before: int) -> bool:
             mirror.require_alive()
-            positions = read_mm2_state(loaded, flow).positions
-            return len(positions) == PARTITIONS and sum(positions.values()) > before
+            return stored() > before
 
-        wait_until(stored, "a stored position", timeout_s=_START_S_MAX, poll_s=0.5)
-        copied = sum(end_offsets(target, renamed).values())
-        wait_until(
-            lambda: sum(end_offsets(target, renamed).values()) > copied + 400,
-            "records after the stored position",
-        )
+        seen = stored()
+        while True:
+            past = partial(is_stored_past, seen)
+            wait_until(past, "a stored position", timeout_s=_START_S_MAX, poll_s=0.5)
+            seen, enough = stored(), copied() + 400
+            wait_until(partial(is_copied_past, enough), "records after the stored position")
+            # Stored again meanwhile, and the successor would have nothing to repeat.
+            if stored() == seen:
+                break
         mirror.kill()
 
 
