@@ -8,7 +8,6 @@ looks at the lanes must be the same: a driver without a lease shows only there.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -19,7 +18,7 @@ from heliograph.errors import RecoveryRefused
 from heliograph.ledger.access import OpenLedger
 from heliograph.ledger.entries import LeaseEntry
 from heliograph.ledger.fence import Fence, fence_entry, fence_of
-from heliograph.ledger.lease import is_gone
+from heliograph.ledger.lease import HolderWatch, is_gone
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import FlowId, TopicPartition
 
@@ -50,16 +49,17 @@ async def raise_fence(ledger: OpenLedger, flow: FlowId, mode: str) -> Fence:
 
 async def wait_no_leader(ledger: OpenLedger, flow: FlowId, tell: Tell) -> str:
     """Until no driver leads the flow; what became of the one that did, as a sentence."""
-    watch, told, began_s = _HolderWatch(), "", monotonic_s()
+    watch, told, began_s = HolderWatch(), "", monotonic_s()
     last: LeaseEntry | None = None
     while True:
         await ledger.store.catch_up()
         holder = ledger.store.view.holder
         if holder is None:
             return "no driver led it" if last is None else f"{_name(last)} let go"
-        if is_gone(holder, socket.gethostname()):
+        if is_gone(holder):
             return f"{_name(holder)} is gone"
-        if watch.is_over(holder):
+        watch.see(holder)
+        if watch.left_s <= 0:
             return f"the lease of {_name(holder)} is over"
         if monotonic_s() - began_s > LET_GO_S_MAX:
             raise RecoveryRefused(
@@ -69,8 +69,7 @@ async def wait_no_leader(ledger: OpenLedger, flow: FlowId, tell: Tell) -> str:
         if told != holder.author:
             told, last = holder.author, holder
             tell(
-                f"waiting for {_name(holder)} to let go "
-                f"(its lease expires in {watch.left_s(holder):.0f} s)"
+                f"waiting for {_name(holder)} to let go (its lease expires in {watch.left_s:.0f} s)"
             )
         await asyncio.sleep(_LOOK_S)
 
@@ -97,25 +96,6 @@ async def wait_idle(
             is_told = True
             tell(f"{len(moving)} lanes still settle")
         before = now
-
-
-class _HolderWatch:
-    """Whether a driver renewed its lease within it, whatever its clock says."""
-
-    def __init__(self) -> None:
-        self._seen: tuple[LeaseEntry, float] | None = None
-
-    def is_over(self, holder: LeaseEntry) -> bool:
-        return self.left_s(holder) <= 0
-
-    def left_s(self, holder: LeaseEntry) -> float:
-        if self._seen is None or self._seen[0].author != holder.author:
-            # Seen for the first time: only its own words say how long ago it renewed.
-            age_s = max(0.0, (now_ms() - holder.at_ms) / 1000)
-            self._seen = (holder, monotonic_s() - age_s)
-        elif self._seen[0].at_ms != holder.at_ms:
-            self._seen = (holder, monotonic_s())
-        return self._seen[1] + holder.lease_ms / 1000 - monotonic_s()
 
 
 def _moving(before: Sequence[LaneLocation], now: Sequence[LaneLocation]) -> list[TopicPartition]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 from collections.abc import Iterable
@@ -26,7 +27,7 @@ from heliograph.ledger.access import LedgerAccess, ensure_ledger
 from heliograph.ledger.entries import LeaseEntry, ledger_topic
 from heliograph.ledger.fence import Fence, fence_of
 from heliograph.model import FlowId
-from heliograph.processes import is_alive
+from heliograph.processes import Liveness, liveness, names_one_host
 
 log = logging.getLogger("heliograph")
 
@@ -179,8 +180,8 @@ class _FlowLease:
         self._held: LeaseEntry | None = None
         """Our lease; a fenced flow keeps it until nothing is under way."""
         self._has_ledger = False
-        self._other: tuple[LeaseEntry, float] | None = None
-        """Who else leads, and when it was last seen to renew."""
+        self._other = HolderWatch()
+        """The other driver that leads, or led last."""
         self._renewed_s = 0.0
         self._logged = ""
 
@@ -261,7 +262,7 @@ class _FlowLease:
 
     def _needs_no_claim(self, holder: LeaseEntry | None) -> bool:
         if self._held is None:
-            return self._other is not None and self._renews(*self._other)
+            return self._other.left_s > 0
         is_ours = holder is not None and holder.author == self._ledgers.author
         return is_ours and not self._renewal_is_due
 
@@ -292,15 +293,11 @@ class _FlowLease:
             slot_count=self._activity.slot_count,
         )
 
-    def _renews(self, holder: LeaseEntry, seen_s: float) -> bool:
-        """Whether it was seen to renew within its lease, whatever its clock says."""
-        return monotonic_s() - seen_s < holder.lease_ms / 1000
-
     async def _observe_holder(self, holder: LeaseEntry | None) -> None:
         if holder is not None and holder.author == self._ledgers.author:
-            if self._other is not None:
+            if self._other.holder is not None:
                 log.info("flow %s: taken over", self.id)
-            self._held, self._other, self._logged = holder, None, ""
+            self._held, self._other, self._logged = holder, HolderWatch(), ""
             self._become(Leading())
             return
         if self._held is not None and holder is not None:
@@ -309,20 +306,16 @@ class _FlowLease:
         self._become(Standby(holder))
         if holder is None:
             # Let go: the next look claims it, and still knows that there was another.
-            self._other = None if self._other is None else (self._other[0], 0.0)
+            self._other.expire()
             return
         if self._is_dead(holder):
             log.info("flow %s: %s pid %d is gone", self.id, holder.host, holder.pid)
             await self._ledgers.let_go(self.id, holder)
-            self._other = (holder, 0.0)
+            self._other.see(holder)
+            self._other.expire()
             await self._claim()
             return
-        if self._other is None or self._other[0].author != holder.author:
-            # Seen for the first time: only its own words say how long ago it renewed.
-            age_s = max(0.0, (now_ms() - holder.at_ms) / 1000)
-            self._other = (holder, monotonic_s() - age_s)
-        elif self._other[0].at_ms != holder.at_ms:
-            self._other = (holder, monotonic_s())
+        self._other.see(holder)
         self._log_once(f"standby: flow {self.id} is led by {holder.host} pid {holder.pid}")
 
     def _become(self, value: Leading | Standby) -> None:
@@ -331,8 +324,9 @@ class _FlowLease:
             self._leaderships[self.id] = value
 
     def _is_dead(self, holder: LeaseEntry) -> bool:
-        own_past = holder.pid == os.getpid() and _is_same_host(holder, self._host)
-        return own_past or is_gone(holder, self._host)
+        # An entry with this process's pid that it did not write is of one before it.
+        is_past = holder.pid == os.getpid() and names_one_host(self._host)
+        return (is_past and holder.host == self._host) or is_gone(holder, self._host)
 
     def _log_once(self, text: str) -> None:
         if text != self._logged:
@@ -340,11 +334,42 @@ class _FlowLease:
             log.info("%s", text)
 
 
-def is_gone(holder: LeaseEntry, host: str) -> bool:
-    """Whether the holder was a process of this machine that is gone, so nobody need wait."""
-    return _is_same_host(holder, host) and not is_alive(holder.pid)
+class HolderWatch:
+    """How long a lease lasts that another process holds.
+
+    Counted from when it was seen to be renewed, by this process's clock: the holder's may be wrong.
+    """
+
+    def __init__(self) -> None:
+        self._holder: LeaseEntry | None = None
+        self._ends_s = -math.inf
+
+    @property
+    def holder(self) -> LeaseEntry | None:
+        """As it was seen last."""
+        return self._holder
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the lease is over; not above 0 where it is, or where none was seen."""
+        return self._ends_s - monotonic_s()
+
+    def see(self, holder: LeaseEntry) -> None:
+        before, self._holder = self._holder, holder
+        if before is None or before.author != holder.author:
+            # Seen for the first time: only its own words say how long ago it renewed.
+            age_s = max(0.0, (now_ms() - holder.at_ms) / 1000)
+        elif before.at_ms != holder.at_ms:
+            age_s = 0.0
+        else:
+            return
+        self._ends_s = monotonic_s() - age_s + holder.lease_ms / 1000
+
+    def expire(self) -> None:
+        """The holder let go or is dead: what it said last counts no more."""
+        self._ends_s = -math.inf
 
 
-def _is_same_host(holder: LeaseEntry, host: str) -> bool:
-    # Any number of machines call themselves that.
-    return holder.host == host and not host.startswith("localhost")
+def is_gone(holder: LeaseEntry, host: str | None = None) -> bool:
+    """Whether the holder was a process of this machine that is gone: its lease need not end."""
+    return liveness(holder.host, holder.pid, here=host) is Liveness.GONE

@@ -7,7 +7,6 @@ one that was recorded is never begun again.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
@@ -16,7 +15,7 @@ from heliograph.clock import now_ms
 from heliograph.errors import RecoveryRefused
 from heliograph.model import FlowId
 from heliograph.procedure.journal import C, Journal, Kind, Procedure, StepDone, StepKind
-from heliograph.processes import is_alive
+from heliograph.processes import Liveness, liveness
 
 T = TypeVar("T")
 
@@ -105,9 +104,9 @@ def require_same(journal: Journal[C], procedure: Procedure[C], flow: FlowId, cho
 
 def _require_not_running(procedure: Procedure[Any], flow: FlowId) -> None:
     """Two at once would each take the other's half-done step for one that was cut off."""
-    if procedure.host != socket.gethostname() or procedure.pid == os.getpid():
+    if procedure.pid == os.getpid():
         return
-    if is_alive(procedure.pid):
+    if liveness(procedure.host, procedure.pid) is Liveness.ALIVE:
         raise RecoveryRefused(
             f"another {procedure.kind} of {flow} is running on this host (pid {procedure.pid}); "
             "wait for it, or stop it and rerun this command"
