@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from confluent_kafka import (
     ConsumerGroupState,
@@ -30,9 +30,8 @@ from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, GroupActive, MirrorError
 from heliograph.model import TopicName, TopicPartition
 
-__all__ = ["CommitOutcome", "GroupAdmin", "GroupOffset", "GroupState", "GroupView", "told_apart"]
+__all__ = ["CommitOutcome", "GroupAdmin", "GroupOffset", "GroupState", "GroupView"]
 
-T = TypeVar("T")
 GROUPS_AT_ONCE_MAX: Final = 32
 _DESCRIBED_AT_ONCE_MAX: Final = 500
 _ANSWER_GRACE_S: Final = 5.0
@@ -290,20 +289,6 @@ class GroupAdmin:
             ) from exc
         self._errors.forget()
         return found
-
-
-def told_apart(
-    answers: Mapping[str, T | BrokerError],
-) -> tuple[dict[str, T], dict[str, BrokerError]]:
-    """What was answered about each group, and why nothing was about the others."""
-    found: dict[str, T] = {}
-    refused: dict[str, BrokerError] = {}
-    for group, answer in answers.items():
-        if isinstance(answer, BrokerError):
-            refused[group] = answer
-        else:
-            found[group] = answer
-    return found, refused
 
 
 def _all_or_raise(found: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from heliograph.broker.groups import GroupAdmin, told_apart
+from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.drill.reading import Sampled, Sampler
@@ -46,6 +46,7 @@ from heliograph.groups.placement import (
     groups_of,
     plan_group_offsets,
 )
+from heliograph.groups.reading import GroupOffsets, read_followed, read_offsets
 from heliograph.groups.snapshot import FlowSnapshot, read_snapshot
 from heliograph.inspect.status import ANSWER_S_MAX, FlowStatus, StatusReader
 from heliograph.ledger.locations import LaneLocation
@@ -184,29 +185,24 @@ class _Drill:
         mirrored = {lane.lane.source for lane in status.lanes}
         return _Live(status=status, groups=await asyncio.to_thread(self._live, mirrored))
 
-    def _live(self, mirrored: set[TopicPartition]) -> dict[str, dict[TopicPartition, int]]:
+    def _live(self, mirrored: set[TopicPartition]) -> Places:
         """Where the real groups stand on the source, on what the flow mirrors."""
-        follows, mirrors = group_filter(self._flow), topic_filter(self._flow)
-        listed = sorted(g for g in self._source.list_groups() if follows.should_follow(g))
-        wanted = [group for group in listed if self._wanted(group)]
-        if self._options.group is not None and not wanted:
+        mirrors = topic_filter(self._flow)
+        seen = read_followed(self._source, group_filter(self._flow).should_follow, self._wanted)
+        if self._options.group is not None and not (seen.offsets or seen.hidden):
+            listed = list(seen.listed)
             known = ", ".join(listed[:_NOTES_MAX]) or "none"
             more = f" and {len(listed) - _NOTES_MAX} more" if len(listed) > _NOTES_MAX else ""
             raise MirrorError(
                 f"no group that {self._flow.id} follows matches {self._options.group!r}; "
                 f"it follows {known}{more}"
             )
-        found: dict[str, dict[TopicPartition, int]] = {}
-        committed, hidden = told_apart(self._source.offsets_each(wanted))
-        self._notes.extend(f"{why}: group {group} is not drilled" for group, why in hidden.items())
-        for group, offsets in committed.items():
-            own = {
-                at: place.offset
-                for at, place in offsets.items()
-                if at in mirrored or mirrors.should_mirror(at.topic)
-            }
-            if own:
-                found[group] = own
+        self._notes.extend(
+            f"{why}: group {group} is not drilled" for group, why in seen.hidden.items()
+        )
+        found = _offsets_only(
+            seen.offsets_on(lambda at: at in mirrored or mirrors.should_mirror(at.topic))
+        )
         if not found:
             self._notes.append(
                 "no group has committed anything on what is mirrored: "
@@ -284,11 +280,8 @@ class _Drill:
 
     def _offsets_again(self, groups: Places) -> Places:
         """A group that goes on reading while we look must not seem to have been skipped ahead."""
-        found, _ = told_apart(self._source.offsets_each(groups))
-        return {
-            group: {at: place.offset for at, place in offsets.items()}
-            for group, offsets in found.items()
-        }
+        found, _ = read_offsets(self._source, groups)
+        return _offsets_only(found)
 
     def _results(
         self,
@@ -333,6 +326,12 @@ class _Drill:
                 others_records=compared.others_records,
                 findings=compared.findings,
             )
+
+
+def _offsets_only(groups: GroupOffsets) -> Places:
+    return {
+        group: {at: stood.offset for at, stood in each.items()} for group, each in groups.items()
+    }
 
 
 def _cost(location: LaneLocation, move: GroupMove, now_at: int, later_at: int) -> tuple[int, int]:

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from heliograph.broker.group_view import SHADOW_PREFIX, GroupOffset, is_shadow
-from heliograph.broker.groups import GroupAdmin, told_apart
+from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import now_ms
 from heliograph.errors import GroupActive, MirrorError
 from heliograph.groups.commit import GroupCommit, active_groups, commit_groups
+from heliograph.groups.reading import list_groups, read_offsets
 from heliograph.model import FlowId, TopicPartition
 from heliograph.processes import is_alive
 
@@ -79,9 +80,9 @@ class Shadows:
 
 def look_for_shadows(groups: GroupAdmin) -> Shadows:
     """Raises `BrokerError`."""
-    named = [group for group in groups.list_groups() if is_shadow(group)]
+    named = list_groups(groups, is_shadow)
     seen = active_groups(groups, named)
-    committed, _ = told_apart(groups.offsets_each(named))
+    committed, _ = read_offsets(groups, named)
     stale: list[str] = []
     in_use: dict[str, DrillTag] = {}
     unknown_owner: list[str] = []

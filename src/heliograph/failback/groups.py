@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from heliograph.broker.groups import GroupAdmin, GroupOffset, told_apart
+from heliograph.broker.groups import GroupAdmin, GroupOffset
 from heliograph.groups.commit import GroupCommit, active_groups, commit_groups
+from heliograph.groups.reading import read_followed, read_offsets
 from heliograph.ledger.translate import Exact, Translated
 from heliograph.model import TopicName, TopicPartition
 
@@ -60,11 +61,10 @@ def move_groups_back(
 
     What is committed in `fresh` topics counts for nothing: those were created again.
     """
-    ids = [group for group in present.list_groups() if follows(group)]
-    standing, hidden = told_apart(present.offsets_each(ids))
+    standing = read_followed(present, follows)
     wanted: dict[str, dict[TopicPartition, GroupOffset]] = {}
     exact = nearest = 0
-    for group, offsets in standing.items():
+    for group, offsets in standing.offsets.items():
         for at, there in offsets.items():
             found = translate(at, there.offset)
             if found is None:
@@ -74,7 +74,7 @@ def move_groups_back(
             nearest += not isinstance(translated, Exact)
             place = GroupOffset(offset=translated.offset, metadata=there.metadata)
             wanted.setdefault(group, {})[to] = place
-    before, unread = told_apart(old.offsets_each(wanted))
+    before, unread = read_offsets(old, wanted)
     commits = {
         group: GroupCommit(wanted=ahead, before=before[group])
         for group in before
@@ -83,7 +83,7 @@ def move_groups_back(
     seen = active_groups(old, commits)
     free = {group: commit for group, commit in commits.items() if seen.may_move(group)}
     done = commit_groups(old, free)
-    problems = {**hidden, **unread, **seen.hidden, **done.problems}
+    problems = {**standing.hidden, **unread, **seen.hidden, **done.problems}
     return GroupsBack(
         moved=tuple(sorted(done.written)),
         unchanged=tuple(sorted(before.keys() - commits.keys())),

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from heliograph.broker.group_view import GroupOffset
-from heliograph.broker.groups import GROUPS_AT_ONCE_MAX, CommitOutcome, GroupAdmin, told_apart
+from heliograph.broker.groups import GROUPS_AT_ONCE_MAX, CommitOutcome, GroupAdmin
 from heliograph.errors import BrokerError, BrokerUnreachable, GroupActive, NotAuthorised
 from heliograph.groups.placement import GroupMove, groups_of
+from heliograph.groups.reading import read_offsets, read_states
 from heliograph.model import TopicPartition
 
 OnDone = Callable[[Sequence[str]], Awaitable[None]]
@@ -79,7 +80,7 @@ class CommitReport:
 
 def active_groups(groups: GroupAdmin, ids: Iterable[str]) -> Activity:
     """Who has members at this moment; raises `BrokerError` where the cluster does not answer."""
-    views, hidden = told_apart(groups.describe_each(ids))
+    views, hidden = read_states(groups, ids)
     active = frozenset(group for group, view in views.items() if not view.is_idle)
     return Activity(active=active, hidden=hidden)
 
@@ -218,7 +219,7 @@ def _put_back(
 
 def _differing(groups: GroupAdmin, wanted: Mapping[str, Offsets]) -> dict[str, BrokerError]:
     """Groups that do not stand where they were committed, or that cannot be read back."""
-    found, hidden = told_apart(groups.offsets_each(wanted))
+    found, hidden = read_offsets(groups, wanted)
     problems: dict[str, BrokerError] = {
         group: BrokerError(f"committed, but not read back: {why}") for group, why in hidden.items()
     }

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from heliograph.broker.clients import Clients
-from heliograph.broker.groups import GroupAdmin, told_apart
+from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised
@@ -27,6 +27,7 @@ from heliograph.groups.checkpoint_plan import (
     wanted_offsets,
 )
 from heliograph.groups.checkpoints_topic import NOTHING_TOLD, read_checkpoints
+from heliograph.groups.reading import list_groups, read_offsets
 from heliograph.groups.sync_plan import Placed
 from heliograph.ledger.flow_map import FlowMap
 from heliograph.model import TopicPartition
@@ -103,7 +104,7 @@ class GroupFollower:
             source = self.clients.groups(self.source)
             candidates = self._candidates(source)
             at_ms = now_ms()
-            found, problems = told_apart(source.offsets_each(candidates))
+            found, problems = read_offsets(source, candidates)
             offsets = {
                 group: each
                 for group, each in found.items()
@@ -174,12 +175,14 @@ class GroupFollower:
         """The followed groups, and now and then all that might be."""
         if self._refresh_due_s is None or monotonic_s() < self._refresh_due_s:
             return self._followed
-        listed = source.list_groups()
+        listed = list_groups(source)
         groups = self.flow.groups
         due_s = monotonic_s() + groups.refresh_interval_s
         self._refresh_due_s = due_s if groups.refresh_enabled else None
         # A list leaves groups out that we may not describe; asked by name, a broker says so.
         named = filter(_PLAIN_NAME.fullmatch, groups.include)
+        # After the list counts as done: where a filter of the operator's own fails at one group,
+        # the looks until the next list still follow those that are known.
         wanted = {id for id in (*listed, *named) if self._group_filter.should_follow(id)}
         # A broker that is away hides its groups from the list, but not from whoever knows them.
         return self._followed | wanted

@@ -8,20 +8,21 @@ no source that answers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.broker.group_view import GroupOffset
-from heliograph.broker.groups import GroupAdmin, told_apart
+from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised
 from heliograph.groups.checkpoint_plan import CheckpointKey
 from heliograph.groups.checkpoints_topic import NOTHING_TOLD, WrittenCheckpoints, fetch_checkpoints
 from heliograph.groups.placement import CommittedOffset
+from heliograph.groups.reading import GroupOffsets, WantedGroup, list_groups, read_offsets
 from heliograph.ledger.access import OpenLedger, open_ledger, require_ledger
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
@@ -31,8 +32,6 @@ from heliograph.topics.filters import group_filter, topic_filter
 from heliograph.topics.naming import naming_policy, source_alias
 from heliograph.wire.mirror_records import Checkpoint
 
-WantedGroup = Callable[[str], bool]
-GroupOffsets = Mapping[str, Mapping[TopicPartition, GroupOffset]]
 SOURCE_WAIT_S: Final = 1.5
 """How long a source that says nothing is waited for."""
 _TARGET_S_MAX: Final = 15.0
@@ -226,9 +225,9 @@ class _Reader:
         return self._wanted(group) and self._follows(group)
 
     def _offsets(self, groups: GroupAdmin) -> GroupOffsets:
-        listed = {group for group in groups.list_groups() if self._follows(group)}
-        self.seen |= listed
-        found, hidden = told_apart(groups.offsets_each(filter(self._wanted, listed)))
+        listed = list_groups(groups, self._follows)
+        self.seen.update(listed)
+        found, hidden = read_offsets(groups, filter(self._wanted, listed))
         self.problems.extend(map(str, hidden.values()))
         return found
 

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from heliograph.broker.groups import GROUPS_AT_ONCE_MAX, GroupAdmin, told_apart
+from heliograph.broker.groups import GROUPS_AT_ONCE_MAX, GroupAdmin
 from heliograph.groups.checkpoint_plan import GroupOffsetPair
 from heliograph.groups.commit import Committed, GroupCommit, active_groups, commit_partitions
 from heliograph.groups.follower import GroupFollower, trouble
+from heliograph.groups.reading import read_offsets
 from heliograph.groups.sync_plan import GroupMoves, Placed, plan_group
 from heliograph.model import FlowId, TopicPartition
 
@@ -71,7 +72,7 @@ class GroupOffsetsJob:
     ) -> Committed:
         """Read, compare, write."""
         follower = self.follower
-        current, hidden = told_apart(target.offsets_each(idle))
+        current, hidden = read_offsets(target, idle)
         moves = {
             group: plan_group(
                 idle[group],

@@ -15,18 +15,24 @@ from typing import TypeVar
 
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.group_view import GroupOffset, GroupState, GroupView
-from heliograph.broker.groups import GroupAdmin, told_apart
+from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError
+from heliograph.groups.reading import (
+    GroupOffsets,
+    Refusals,
+    WantedGroup,
+    read_followed,
+    read_offsets,
+    read_states,
+)
 from heliograph.inspect.status import ANSWER_S_MAX, StatusReader
 from heliograph.ledger.translate import Translated, translated
 from heliograph.model import FlowId, TopicName, TopicPartition
 from heliograph.topics.filters import group_filter, topic_filter
 from heliograph.topics.naming import naming_policy
 
-WantedGroup = Callable[[str], bool]
-_GroupOffsets = Mapping[str, Mapping[TopicPartition, GroupOffset]]
 T = TypeVar("T")
 
 
@@ -133,13 +139,13 @@ async def _flow_groups(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    offsets: _GroupOffsets
+    offsets: GroupOffsets
     views: Mapping[str, GroupView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
-    offsets: _GroupOffsets
+    offsets: GroupOffsets
     views: Mapping[str, GroupView]
     ends: Mapping[TopicPartition, int]
     hidden: frozenset[str]
@@ -149,22 +155,16 @@ class _Target:
 def _source_side(
     source: GroupAdmin, flow: FlowConfig, wanted: WantedGroup, problems: list[str]
 ) -> _Source:
-    follows, mirrors = group_filter(flow), topic_filter(flow)
-    views = {
-        group: view
-        for group, view in source.list_groups().items()
-        if follows.should_follow(group) and wanted(group)
-    }
-    listed = _shown(source.offsets_each(views), problems)
-    offsets = {
-        group: {at: place for at, place in each.items() if mirrors.should_mirror(at.topic)}
-        for group, each in listed.items()
-    }
-    return _Source(offsets={g: each for g, each in offsets.items() if each}, views=views)
+    mirrors = topic_filter(flow)
+    found = read_followed(source, group_filter(flow).should_follow, wanted)
+    _add(problems, found.hidden)
+    return _Source(
+        offsets=found.offsets_on(lambda at: mirrors.should_mirror(at.topic)), views=found.listed
+    )
 
 
 async def _translated(
-    reader: StatusReader, flow: FlowConfig, offsets: _GroupOffsets
+    reader: StatusReader, flow: FlowConfig, offsets: GroupOffsets
 ) -> Mapping[tuple[TopicPartition, int], Translated]:
     locations = await reader.locations(flow)
     # Before its first record a lane has nothing on the target that an offset could mean.
@@ -180,12 +180,14 @@ async def _translated(
 def _target_side(
     groups: GroupAdmin,
     topics: ClusterAdmin,
-    wanted: _GroupOffsets,
+    wanted: GroupOffsets,
     targets: Mapping[TopicPartition, TopicPartition],
     problems: list[str],
 ) -> _Target:
-    views = _shown(groups.describe_each(wanted), problems)
-    offsets = _shown(groups.offsets_each(views), problems)
+    views, unseen = read_states(groups, wanted)
+    _add(problems, unseen)
+    offsets, unread = read_offsets(groups, views)
+    _add(problems, unread)
     return _Target(
         offsets=offsets,
         views=views,
@@ -194,7 +196,7 @@ def _target_side(
     )
 
 
-def _targets(flow: FlowConfig, offsets: _GroupOffsets) -> dict[TopicPartition, TopicPartition]:
+def _targets(flow: FlowConfig, offsets: GroupOffsets) -> dict[TopicPartition, TopicPartition]:
     policy = naming_policy(flow)
     return {
         source: TopicPartition(
@@ -261,13 +263,11 @@ def verdict_of(
     return Verdict.BEHIND if writes_offsets else Verdict.NOT_WRITTEN
 
 
-def _shown(found: Mapping[str, T | BrokerError], problems: list[str]) -> dict[str, T]:
-    """The answers; what was refused becomes a sentence, said once."""
-    shown, refused = told_apart(found)
+def _add(problems: list[str], hidden: Refusals) -> None:
+    """What a cluster does not show becomes a sentence, said once."""
     problems.extend(
-        text for text in dict.fromkeys(map(str, refused.values())) if text not in problems
+        text for text in dict.fromkeys(map(str, hidden.values())) if text not in problems
     )
-    return shown
 
 
 class _Admins:
