@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from heliograph.engine.session import start_session, stop_session
 from heliograph.engine.slots import Slots
 from heliograph.engine.supervisor import SlotHealth, SlotState
 from heliograph.engine.task import CarrierFactory, Clusters
-from heliograph.model import LaneId
+from heliograph.model import FlowId, Lane, LaneId, LaneProgress, SlotId
+from tests.kit.loop_thread import LoopThread
 from tests.kit.topics import wait_until
 from tests.spark.fake_carrier import JOURNAL_VARIABLE, FakeCarrier
 
@@ -53,6 +54,66 @@ def running_session(config: EngineConfig) -> Iterator[SparkSession]:
         stop_session(session)
 
 
+class OutsideSlots:
+    """`Slots` on a loop of their own, for tests and scripts that have none."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        carrier: CarrierFactory = FakeCarrier,
+        clusters: Clusters | None = None,
+        on_spark_gone: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._loop = LoopThread()
+        self._slots = Slots(
+            clusters=clusters or {}, engine=config, carrier=carrier, on_spark_gone=on_spark_gone
+        )
+        self.token = self._slots._token
+
+    def start(self, session: SparkSession, count: int) -> None:
+        self._loop.wait(self._slots.start(session, count))
+
+    def use(self, session: SparkSession) -> None:
+        self._loop.call(lambda: self._slots.use(session))
+
+    def resize(self, count: int) -> None:
+        self._loop.call(lambda: self._slots.resize(count))
+
+    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None:
+        self._loop.call(lambda: self._slots.apply(assignment))
+
+    def wait_applied(self, timeout_s: float) -> bool:
+        return self._loop.wait(self._slots.wait_applied(timeout_s))
+
+    def pause(self, ids: Iterable[LaneId]) -> None:
+        self._loop.call(lambda: self._slots.pause(ids))
+
+    def resume(self, ids: Iterable[LaneId]) -> None:
+        self._loop.call(lambda: self._slots.resume(ids))
+
+    def throttle(self, flow: FlowId, bytes_per_s: int | None) -> None:
+        self._loop.call(lambda: self._slots.throttle(flow, bytes_per_s))
+
+    def progress(self) -> Mapping[LaneId, LaneProgress]:
+        return self._loop.call(self._slots.progress)
+
+    def current(self) -> Mapping[LaneId, SlotId]:
+        return self._loop.call(self._slots.current)
+
+    def health(self) -> tuple[SlotHealth, ...]:
+        return self._loop.call(self._slots.health)
+
+    def drain(self, timeout_s: float) -> bool:
+        return self._loop.wait(self._slots.drain(timeout_s))
+
+    def stop(self) -> None:
+        try:
+            self._loop.wait(self._slots.stop())
+        finally:
+            self._loop.close()
+
+
 @contextmanager
 def running_slots(
     session: SparkSession,
@@ -61,16 +122,16 @@ def running_slots(
     count: int = 2,
     carrier: CarrierFactory = FakeCarrier,
     clusters: Clusters | None = None,
-) -> Iterator[Slots]:
-    slots = Slots(clusters=clusters or {}, engine=config, carrier=carrier)
-    slots.start(session, count)
+) -> Iterator[OutsideSlots]:
+    slots = OutsideSlots(config, carrier=carrier, clusters=clusters)
     try:
+        slots.start(session, count)
         yield slots
     finally:
         slots.stop()
 
 
-def wait_running(slots: Slots) -> tuple[SlotHealth, ...]:
+def wait_running(slots: OutsideSlots) -> tuple[SlotHealth, ...]:
     wait_until(
         lambda: all(slot.state is SlotState.RUNNING for slot in slots.health()),
         "running slots",
@@ -79,7 +140,7 @@ def wait_running(slots: Slots) -> tuple[SlotHealth, ...]:
     return slots.health()
 
 
-def wait_replaced(slots: Slots, number: int) -> tuple[SlotHealth, ...]:
+def wait_replaced(slots: OutsideSlots, number: int) -> tuple[SlotHealth, ...]:
     wait_until(
         lambda: slots.health()[number].replaced > 0,
         f"another slot {number}",
@@ -88,7 +149,7 @@ def wait_replaced(slots: Slots, number: int) -> tuple[SlotHealth, ...]:
     return wait_running(slots)
 
 
-def wait_moving(slots: Slots, *ids: LaneId) -> None:
+def wait_moving(slots: OutsideSlots, *ids: LaneId) -> None:
     """Every lane named has carried more than it had when this was called."""
     before = {i: slots.progress()[i].records if i in slots.progress() else -1 for i in ids}
     wait_until(

@@ -36,11 +36,9 @@ from pathlib import Path
 import psutil
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.engine.application import SparkApplication
-from heliograph.engine.slots import Slots
 from heliograph.errors import EngineError
 from heliograph.model import SlotId
-from tests.spark.fake_carrier import FakeCarrier
-from tests.spark.kit import engine, wait_moving, wait_running
+from tests.spark.kit import OutsideSlots, engine, wait_moving, wait_running
 from tests.unit.engine.lanes import lane
 
 def kill_jvm():
@@ -53,7 +51,7 @@ settings = engine("local[2]", journal=Path(sys.argv[1]))
 spark = SparkApplication(MirrorConfig(clusters={}, pairs=(), engine=settings), print)
 spark.start()
 gone = threading.Event()
-slots = Slots(clusters={}, engine=settings, carrier=FakeCarrier, on_spark_gone=gone.set)
+slots = OutsideSlots(settings, on_spark_gone=gone.set)
 slots.start(spark.session, 1)
 slots.apply({SlotId(0): (lane(0),)})
 wait_moving(slots, lane(0).id)

@@ -16,7 +16,6 @@ from heliograph.config.schema import ClusterConfig, EngineConfig
 from heliograph.config.secrets import Secret
 from heliograph.config.security import TlsConfig
 from heliograph.engine.session import start_session
-from heliograph.engine.slots import Slots
 from heliograph.engine.supervisor import SlotState
 from heliograph.errors import EngineError
 from heliograph.model import ClusterAlias, Copying, Idle, Paused, SlotId
@@ -24,6 +23,7 @@ from tests.kit.topics import wait_until
 from tests.spark.fake_carrier import BrokenCarrier
 from tests.spark.kit import (
     PATIENCE_S,
+    OutsideSlots,
     engine,
     kill,
     running_session,
@@ -62,12 +62,12 @@ def session(config: EngineConfig) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def slots(session: SparkSession, config: EngineConfig) -> Iterator[Slots]:
+def slots(session: SparkSession, config: EngineConfig) -> Iterator[OutsideSlots]:
     with running_slots(session, config) as slots:
         yield slots
 
 
-def test_lanes_are_added_moved_and_removed_without_a_restart(slots: Slots) -> None:
+def test_lanes_are_added_moved_and_removed_without_a_restart(slots: OutsideSlots) -> None:
     slots.apply({S0: (lane(0), lane(1)), S1: (lane(2),)})
     attempts = [slot.attempt for slot in wait_running(slots)]
     wait_moving(slots, lane(0).id, lane(1).id, lane(2).id)
@@ -82,7 +82,7 @@ def test_lanes_are_added_moved_and_removed_without_a_restart(slots: Slots) -> No
     assert [slot.attempt for slot in slots.health()] == attempts
 
 
-def test_lanes_pause_resume_and_are_throttled(slots: Slots) -> None:
+def test_lanes_pause_resume_and_are_throttled(slots: OutsideSlots) -> None:
     slots.apply({S0: (lane(0),), S1: (lane(1),)})
     wait_moving(slots, lane(0).id, lane(1).id)
 
@@ -109,7 +109,7 @@ def test_lanes_pause_resume_and_are_throttled(slots: Slots) -> None:
     assert throttled[0] == throttled[1]
 
 
-def test_a_killed_worker_costs_only_its_own_slot(slots: Slots) -> None:
+def test_a_killed_worker_costs_only_its_own_slot(slots: OutsideSlots) -> None:
     slots.apply({S0: (lane(0),), S1: (lane(1),)})
     before = wait_running(slots)
 
@@ -123,7 +123,7 @@ def test_a_killed_worker_costs_only_its_own_slot(slots: Slots) -> None:
 
 
 def test_a_frozen_slot_loses_its_lanes_after_the_lease_and_not_before(
-    slots: Slots, config: EngineConfig
+    slots: OutsideSlots, config: EngineConfig
 ) -> None:
     slots.apply({S0: (lane(0),), S1: (lane(1),)})
     frozen = wait_running(slots)[1]
@@ -158,7 +158,7 @@ def test_a_slot_that_fails_says_why_and_is_started_again(
         assert "failed: carrier: ValueError: pretend bug" in slots.health()[0].detail
 
 
-def test_growing_and_shrinking_leaves_the_other_slots_alone(slots: Slots) -> None:
+def test_growing_and_shrinking_leaves_the_other_slots_alone(slots: OutsideSlots) -> None:
     slots.apply({S0: (lane(0),), S1: (lane(1),)})
     before = wait_running(slots)
 
@@ -174,7 +174,7 @@ def test_growing_and_shrinking_leaves_the_other_slots_alone(slots: Slots) -> Non
     wait_moving(slots, lane(0).id, lane(1).id)
 
 
-def test_draining_settles_every_lane_and_ends_every_task(slots: Slots) -> None:
+def test_draining_settles_every_lane_and_ends_every_task(slots: OutsideSlots) -> None:
     slots.apply({S0: (lane(0),), S1: (lane(1),)})
     wait_moving(slots, lane(0).id, lane(1).id)
 
@@ -208,7 +208,7 @@ def test_credentials_show_nowhere(
     )
     with running_slots(session, config, clusters={alias: cluster}) as slots:
         slots.apply({S0: (lane(0),), S1: (lane(1),)})
-        token = slots._token
+        token = slots.token
         kill(wait_running(slots)[1].pid)
         wait_replaced(slots, 1)
 

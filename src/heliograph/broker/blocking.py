@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from heliograph.errors import InvariantError
+
 T = TypeVar("T")
 
 
@@ -46,6 +48,17 @@ async def blocking(function: Callable[..., T], *arguments: object) -> T:
     name = getattr(function, "__qualname__", "blocking")
     threading.Thread(target=work, name=name, daemon=True).start()
     return await done
+
+
+def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], T]) -> T:
+    """Call `function` on the loop and wait for it; for threads behind `blocking`."""
+
+    async def call() -> T:
+        return function()
+
+    if asyncio._get_running_loop() is loop:
+        raise InvariantError("the loop cannot wait for itself")
+    return asyncio.run_coroutine_threadsafe(call(), loop).result()
 
 
 class Changed:

@@ -7,9 +7,11 @@ makes the targets ready and hands the lanes to slots. It may be repeated after a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from heliograph.broker.admin import ClusterAdmin
@@ -121,6 +123,7 @@ class Reconciler:
             for flow in config.flows
         }
         self._decided: set[tuple[LaneId, int, TopicId | None, OffsetRange | None]] = set()
+        self._handing_out = asyncio.Lock()
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -189,7 +192,7 @@ class Reconciler:
                 self._planned(state, await blocking(self._plan, state, seen.views))
             except BrokerError as exc:
                 self._failed(state, exc)
-        self._hand_out(slots)
+        await self._hand_out(slots)
         for state in due:
             if state.gone:
                 try:
@@ -198,16 +201,16 @@ class Reconciler:
                 except BrokerError as exc:
                     self._failed(state, exc)
 
-    def drop_lost_flows(self, slots: SlotPool) -> None:
+    async def drop_lost_flows(self, slots: SlotPool) -> None:
         """Lanes of flows that are not led any more leave the slots, settled.
 
         May be called while `reconcile` waits for a dead cluster.
         """
-        self._hand_out(slots)
+        await self._hand_out(slots)
 
-    def rebalance(self, slots: SlotPool) -> None:
+    async def rebalance(self, slots: SlotPool) -> None:
         """Move lanes away from a slot that carries far more than the others; usually nothing."""
-        self._hand_out(slots)
+        await self._hand_out(slots)
 
     async def apply_policies(self, slots: SlotPool) -> Mapping[LaneId, LaneProgress]:
         """Follow the lanes; apply policies where a lane waits for a decision."""
@@ -344,19 +347,25 @@ class Reconciler:
             state.notes.add(text)
             log.log(logging.ERROR if weight is Severity.PROBLEM else logging.INFO, "%s", text)
 
-    def _hand_out(self, slots: SlotPool) -> None:
-        lanes = {lane.id: lane for lane in self.lanes}
-        weights = {lane: weigh(load) for lane, load in slots.loads().items()}
-        widths = {
-            flow: state.config.tasks_max
-            for flow, state in self._flows.items()
-            if state.config.tasks_max is not None
-        }
-        placed = assign(lanes, self._slot_ids, slots.current(), weights, widths=widths)
-        assignment: dict[SlotId, list[Lane]] = {slot: [] for slot in self._slot_ids}
-        for lane_id, slot in placed.items():
-            assignment[slot].append(lanes[lane_id])
-        slots.apply({slot: tuple(some) for slot, some in assignment.items()})
+    async def _hand_out(self, slots: SlotPool) -> None:
+        # One at a time, so that an older assignment never replaces a newer one.
+        async with self._handing_out:
+            widths = {
+                flow: state.config.tasks_max
+                for flow, state in self._flows.items()
+                if state.config.tasks_max is not None
+            }
+            weights = {lane: weigh(load) for lane, load in slots.loads().items()}
+            find = partial(assign, widths=widths)
+            lanes = tuple(lane.id for lane in self.lanes)
+            # On a thread: 30 000 lanes take seconds, in which slots must hear from the driver.
+            placed = await blocking(find, lanes, self._slot_ids, slots.current(), weights)
+            assignment: dict[SlotId, list[Lane]] = {slot: [] for slot in self._slot_ids}
+            # A flow may have been lost meanwhile; its lanes are no longer in `self.lanes`.
+            for lane in self.lanes:
+                if lane.id in placed:
+                    assignment[placed[lane.id]].append(lane)
+            slots.apply({slot: tuple(some) for slot, some in assignment.items()})
 
     async def _decide(self, slots: SlotPool, lane: Lane, at: LaneProgress, state: Stalled) -> None:
         config = self._flows[lane.id.flow].config

@@ -1,8 +1,9 @@
 """A mirror as one asyncio application. Runs on the driver; begin here.
 
 Tasks of one loop: a lease per flow, the periodic jobs, one that reconciles, one that takes lanes of
-lost flows off the slots, one that watches Spark, one that reports. Threads are only behind
-`broker.blocking` (librdkafka, Spark's start and stop) and in `engine` (Spark's jobs, the link).
+lost flows off the slots, one that watches Spark, one that reports, and the link's to the slots.
+Threads are only behind `broker.blocking` (librdkafka, Spark's start and stop, the assignment) and
+`engine.jobs` (one for each of Spark's jobs).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from heliograph.audit.job import audit_runner
 from heliograph.audit.loop import audit_jobs
-from heliograph.broker.blocking import Changed, blocking, first_of
+from heliograph.broker.blocking import Changed, blocking, first_of, on_loop
 from heliograph.broker.clients import Clients
 from heliograph.broker.kerberos import require_kerberos
 from heliograph.clock import monotonic_s
@@ -147,15 +148,14 @@ class _Mirror:
         self._stop = stop or StopRequest()
         self._on_progress = on_progress
         self._began_s = monotonic_s()
-        loop = asyncio.get_running_loop()
         self._slots_changed = Changed()
         self._spark_gone = asyncio.Event()
         self._slots = Slots(
             clusters=config.clusters,
             engine=config.engine,
             carrier=partial(make_shuttle, limits=fetch_limits(config)),
-            on_change=partial(_soon, loop, self._slots_changed.notify),
-            on_spark_gone=partial(_soon, loop, self._spark_gone.set),
+            on_change=self._slots_changed.notify,
+            on_spark_gone=self._spark_gone.set,
         )
         self._activity = FlowActivity(self._slots, self._slots_changed)
         self._ledgers = LedgerAccess(config.clusters)
@@ -197,17 +197,19 @@ class _Mirror:
 
     async def _run_with_slots(self, clients: Clients, count: int) -> RunResult:
         ledgers = LedgerService.of(self._ledgers)
+        # Jobs ask from threads of their own.
+        progress_of_lanes = partial(on_loop, asyncio.get_running_loop(), self._slots.progress)
         reconciler = Reconciler(self._config, ledgers, clients, count, self._leaderships)
         jobs = PeriodicJobs(
             (
-                *periodic_jobs(self._config, clients, ledgers, self._slots.progress),
+                *periodic_jobs(self._config, clients, ledgers, progress_of_lanes),
                 *self._proofs(ledgers),
             ),
             self._leaderships,
             self._activity,
         )
         try:
-            self._slots.start(self._spark.session, count)
+            await self._slots.start(self._spark.session, count)
             await self._leases.wait_known(_LEASE_WAIT_S)
             async with asyncio.TaskGroup() as tasks:
                 watching = [
@@ -226,7 +228,7 @@ class _Mirror:
                     task.cancel()
             progress = self._slots.progress()
             self._phase("draining")
-            await blocking(self._slots.drain, _DRAIN_S_MAX)
+            await self._slots.drain(_DRAIN_S_MAX)
             progress = self._slots.progress() or progress
             self._report_now(reconciler, jobs)
             self._phase("settled")
@@ -234,7 +236,7 @@ class _Mirror:
                 progress=progress, fenced=reconciler.fenced, unadopted=reconciler.unadopted
             )
         finally:
-            await blocking(self._slots.stop)
+            await self._slots.stop()
 
     async def _reconcile(self, reconciler: Reconciler) -> None:
         """Follow what is configured, until the flows have caught up where that is the end."""
@@ -252,7 +254,7 @@ class _Mirror:
             if reconciler.due_in_s == 0.0:
                 await reconciler.reconcile(self._slots)
             elif monotonic_s() >= rebalance_s:
-                reconciler.rebalance(self._slots)
+                await reconciler.rebalance(self._slots)
                 rebalance_s = monotonic_s() + _REBALANCE_S
             due_in_s = min(reconciler.due_in_s, rebalance_s - monotonic_s())
             # Slots have nothing to report while nothing comes; `until` may wait for something else.
@@ -270,9 +272,12 @@ class _Mirror:
 
     async def _drop_lost_flows(self, reconciler: Reconciler) -> None:
         """At once, while `_reconcile` may wait for a dead cluster."""
+        changed = self._leaderships.changed.wait()
         while True:
-            await self._leaderships.changed.wait()
-            reconciler.drop_lost_flows(self._slots)
+            await changed
+            # Before the lanes are looked at, so that a change while they are is not missed.
+            changed = self._leaderships.changed.wait()
+            await reconciler.drop_lost_flows(self._slots)
 
     async def _start_spark_again(self) -> None:
         while True:
@@ -335,13 +340,6 @@ def slot_count(config: MirrorConfig, room: int) -> int:
     bounds = [flow.tasks_max for flow in config.flows if flow.tasks_max is not None]
     most = sum(bounds) if bounds and len(bounds) == len(config.flows) else room
     return min(room, wanted, most)
-
-
-def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
-    """Call `function` on the loop, from any thread."""
-    # Jobs of slots may end after the loop has.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(function)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -41,7 +41,7 @@ class SlotJob:
         self._group = f"heliograph-slot-{order.slot}-{order.generation}"
         self._cancelling: threading.Thread | None = None
         # Not InheritableThread: starting one calls into the JVM on the caller's thread, which is
-        # the link's and must not wait for a JVM in trouble. There is nothing to inherit; py4j gives
+        # the loop's and must not wait for a JVM in trouble. There is nothing to inherit; py4j gives
         # the thread a JVM thread of its own and closes its connection when it ends.
         threading.Thread(target=self._run, name=self._group, daemon=True).start()
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from heliograph.clock import monotonic_s
 from heliograph.engine.frames import FrameStream, greet, welcome
@@ -33,14 +32,12 @@ from heliograph.errors import InvariantError, LinkError
 
 _log: Final = logging.getLogger(__name__)
 _HANDSHAKE_S_MAX: Final = 5.0
-_CALL_S_MAX: Final = 30.0
 _RECONNECT_S: Final = 0.2
 _BEATS_PER_LEASE: Final = 8
-_T = TypeVar("_T")
 
 
 class Session:
-    """The driver's end of one slot's connection. Used on the link's thread only."""
+    """The driver's end of one slot's connection. Used on the link's loop only."""
 
     def __init__(self, stream: FrameStream, hello: Hello) -> None:
         self._stream = stream
@@ -59,7 +56,7 @@ class Session:
 
 
 class Listener(Protocol):
-    """Hears the slots. Every method is called on the link's thread and must not block."""
+    """Hears the slots. Every method is called on the link's loop and must not block."""
 
     def hello(self, session: Session) -> None:
         """A slot connected, perhaps again; `session.close()` refuses it."""
@@ -73,78 +70,55 @@ class Listener(Protocol):
 
 
 class LinkServer:
-    """Listens for slots in a thread and an event loop of its own."""
+    """Listens for slots. Used on one loop only, the one that runs `start`."""
 
-    def __init__(self, *, host: str, token: bytes, listener: Listener) -> None:
+    def __init__(
+        self,
+        *,
+        host: str,
+        token: bytes,
+        listener: Listener,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_failure` hears that `check` raises from here on."""
         self._host, self._token, self._listener = host, token, listener
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="heliograph-link", daemon=True)
+        self._on_failure = on_failure
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._bug: BaseException | None = None
+        self._is_closed = False
 
-    def start(self) -> int:
+    async def start(self) -> int:
         """Listen, and return the port."""
-        self._thread.start()
         try:
-            return asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(_CALL_S_MAX)
+            self._server = await asyncio.start_server(self._accept, self._host, 0)
         except OSError as exc:
-            self.stop()
             raise LinkError(f"cannot listen on {self._host}: {exc.strerror}") from exc
-
-    def call(self, function: Callable[[], _T]) -> _T:
-        """Run `function` on the link's thread, where all state lives, and wait for it.
-
-        Raises `InvariantError` once anything on that thread has failed in a way nobody foresaw.
-        """
-
-        async def run() -> _T:
-            return function()
-
-        if self._bug is not None:
-            raise InvariantError(f"the link failed: {self._bug!r}") from self._bug
-        if not self._thread.is_alive():
-            raise LinkError("the link is closed")
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_CALL_S_MAX)
-
-    def post(self, function: Callable[[], None]) -> None:
-        """Run `function` on the link's thread soon; nothing happens once the link is closed."""
-        # The loop may close between a check and the call; jobs that end after stop() land here.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function)
-
-    def every(self, interval_s: float, function: Callable[[], None]) -> None:
-        """Call `function` on the link's thread until the link is closed."""
-        self.post(lambda: self._spawn(self._repeat(interval_s, function)))
-
-    def stop(self) -> None:
-        if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_CALL_S_MAX)
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_CALL_S_MAX)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
-
-    async def _listen(self) -> int:
-        self._server = await asyncio.start_server(self._accept, self._host, 0)
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def _close(self) -> None:
+    def check(self) -> None:
+        """Raises `LinkError` once the link is closed, and `InvariantError` once a task of it has
+        failed in a way nobody foresaw."""
+        if self._bug is not None:
+            raise InvariantError(f"the link failed: {self._bug!r}") from self._bug
+        if self._is_closed:
+            raise LinkError("the link is closed")
+
+    def every(self, interval_s: float, function: Callable[[], None]) -> None:
+        """Call `function` until the link is closed."""
+        self._spawn(self._repeat(interval_s, function))
+
+    async def stop(self) -> None:
+        self._is_closed = True
         if self._server is not None:
             self._server.close()
-        own = asyncio.current_task()
-        pending = [task for task in self._tasks if task is not own]
+        pending = tuple(self._tasks)
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
 
     def _spawn(self, coroutine: asyncio._CoroutineLike[None]) -> None:
-        task = self._loop.create_task(coroutine)
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._finish)
 
@@ -152,13 +126,14 @@ class LinkServer:
         self._tasks.discard(task)
         if not task.cancelled() and (exc := task.exception()) is not None:
             self._bug = exc
+            self._on_failure()
 
     async def _repeat(self, interval_s: float, function: Callable[[], None]) -> None:
         while True:
             function()
             await asyncio.sleep(interval_s)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._spawn(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,23 +1,24 @@
-"""The slots as the rest of the driver sees them. Runs on the driver; may be called from any thread.
+"""The slots as the rest of the driver sees them. Runs on the driver's loop.
 
-All state lives on the link's thread (`crew`, `roster`); every method here is one call over there.
+The link, the supervisor and the roster live on that loop too, so nothing here may block. Only the
+jobs of Spark have threads (`engine.jobs`); what those have to say comes in by `Slots._post`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
-import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from heliograph.clock import monotonic_s
+from heliograph.broker.blocking import Changed, blocking
 from heliograph.config.schema import EngineConfig
 from heliograph.engine.jobs import Job, JobEnded, SlotJob, spark_is_gone
-from heliograph.engine.link import LinkServer, Session
-from heliograph.engine.messages import Progress, Settled
+from heliograph.engine.link import LinkServer
 from heliograph.engine.session import is_local
 from heliograph.engine.supervisor import TICK_S, SlotHealth, SlotSupervisor
 from heliograph.engine.task import CarrierFactory, Clusters, SlotOrder, SlotResult, make_shuttle
@@ -26,9 +27,7 @@ from heliograph.model import FlowId, Lane, LaneId, LaneLoad, LaneProgress, SlotI
 
 _STOP_S_MAX: Final = 5.0
 _CANCEL_S_MAX: Final = 10.0
-_POLL_S: Final = 0.02
 _TOKEN_BYTES: Final = 32
-_T = TypeVar("_T")
 
 
 class Slots:
@@ -49,95 +48,100 @@ class Slots:
         on_spark_gone: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_change` hears when a slot has told something, `on_spark_gone` when jobs cannot run
-        any more, until `use` brings another session. Both are called from other threads."""
+        any more, until `use` brings another session. Both are called on the loop."""
         self._clusters, self._engine, self._carrier = clusters, engine, carrier
         self._lease_s = engine.lease_ms_max / 1000
         self._token = secrets.token_bytes(_TOKEN_BYTES)
         self._context: SparkContext | None = None
         self._on_change, self._on_spark_gone = on_change, on_spark_gone
-        self._crew = SlotSupervisor(lease_s=self._lease_s, submit=self._submit, post=self._post)
+        self._changed = Changed()
+        self._crew = SlotSupervisor(
+            lease_s=self._lease_s, submit=self._submit, post=self._post, on_change=self._notify
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._link: LinkServer | None = None
         self._host, self._port = "", 0
         self._stopped = False
         self.count = 0
         """How many slots there should be."""
 
-    def start(self, session: SparkSession, count: int) -> None:
-        """Submit `count` slots; returns at once, `health` says when they run."""
+    async def start(self, session: SparkSession, count: int) -> None:
+        """Submit `count` slots and do not wait for them; `health` says when they run."""
+        self._loop = asyncio.get_running_loop()
         self._context = session.sparkContext
-        self._host = _link_host(session, self._engine)
-        heard = _Heard(self._crew, self._on_change)
-        self._link = LinkServer(host=self._host, token=self._token, listener=heard)
-        self._port = self._link.start()
-        self._link.every(TICK_S, self._crew.tick)
+        self._host = await blocking(_link_host, session, self._engine)
+        link = LinkServer(
+            host=self._host, token=self._token, listener=self._crew, on_failure=self._notify
+        )
+        self._port = await link.start()
+        self._link = link
+        link.every(TICK_S, self._crew.tick)
         self.resize(count)
 
     def use(self, session: SparkSession) -> None:
         """Start slots in this session from here on; the one there was is gone."""
-
-        def change() -> None:
-            self._context = session.sparkContext
-            self._crew.proceed()
-
-        self._call(change)
+        self._context = session.sparkContext
+        self._open_crew().proceed()
 
     def resize(self, count: int) -> None:
         """Slots are 0 to count - 1. Slots that go settle their lanes first; assign those anew."""
         self.count = count
-        self._call(lambda: self._crew.resize(count))
+        self._open_crew().resize(count)
 
     def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None:
         """Make this the assignment, whole; only differences are sent. Returns before they act."""
-        self._call(lambda: self._crew.want(assignment))
+        self._open_crew().want(assignment)
 
-    def wait_applied(self, timeout_s: float) -> bool:
+    async def wait_applied(self, timeout_s: float) -> bool:
         """Whether every lane is where `apply` wanted it, within the time given."""
-        return self._wait(lambda: self._crew.roster.in_place, timeout_s)
+        return await self._wait(lambda: self._open_crew().roster.in_place, timeout_s)
 
     def pause(self, ids: Iterable[LaneId]) -> None:
-        chosen = tuple(ids)
-        self._call(lambda: self._crew.tell(self._crew.roster.pause(chosen)))
+        crew = self._open_crew()
+        crew.tell(crew.roster.pause(ids))
 
     def resume(self, ids: Iterable[LaneId]) -> None:
-        chosen = tuple(ids)
-        self._call(lambda: self._crew.tell(self._crew.roster.resume(chosen)))
+        crew = self._open_crew()
+        crew.tell(crew.roster.resume(ids))
 
     def throttle(self, flow: FlowId, bytes_per_s: int | None) -> None:
         """A limit for the whole flow, shared out among its slots; None lifts it."""
-        self._call(lambda: self._crew.tell(self._crew.roster.limit(flow, bytes_per_s)))
+        crew = self._open_crew()
+        crew.tell(crew.roster.limit(flow, bytes_per_s))
 
     def progress(self) -> Mapping[LaneId, LaneProgress]:
         """The latest of every lane that is wanted; after `drain` the settled state."""
-        return self._call(self._crew.progress)
+        return self._open_crew().progress()
 
     def loads(self) -> Mapping[LaneId, LaneLoad]:
-        return self._call(self._crew.loads)
+        return self._open_crew().loads()
 
     def current(self) -> Mapping[LaneId, SlotId]:
-        """Who may be carrying what; nobody before `start`."""
-        return {} if self._link is None else self._call(self._crew.roster.holders)
+        """Which slot may be carrying which lane; none before `start`."""
+        return {} if self._link is None else self._open_crew().roster.holders()
 
     def health(self) -> tuple[SlotHealth, ...]:
-        return self._call(self._crew.health)
+        return self._open_crew().health()
 
-    def drain(self, timeout_s: float) -> bool:
+    async def drain(self, timeout_s: float) -> bool:
         """Let every slot settle and end. True when all did in time; call `stop` in either case."""
-        self._call(self._crew.drain)
-        ended = self._wait(lambda: self._crew.all_ended, timeout_s)
-        return ended and self._call(lambda: self._crew.all_drained)
+        self._open_crew().drain()
+        ended = await self._wait(lambda: self._open_crew().all_ended, timeout_s)
+        return ended and self._crew.all_drained
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """End every slot at once and close the link; nothing more is settled. May be repeated."""
         if self._stopped or self._link is None:
             return
         self._stopped = True
         try:
-            self._call(self._crew.stop)
-            if not self._wait(lambda: self._crew.all_ended, _STOP_S_MAX):
-                self._call(self._crew.cancel)
-                self._wait(lambda: self._crew.all_ended, _CANCEL_S_MAX)
+            # Not `_open_crew`: slots are ended too when the link has failed.
+            self._crew.stop()
+            if not await self._wait(lambda: self._crew.all_ended, _STOP_S_MAX):
+                self._crew.cancel()
+                await self._wait(lambda: self._crew.all_ended, _CANCEL_S_MAX)
         finally:
-            self._link.stop()
+            await self._link.stop()
 
     def _submit(self, slot: SlotId, generation: int, ended: JobEnded) -> Job:
         order = SlotOrder(
@@ -160,7 +164,6 @@ class Slots:
             if settlement is None and spark_is_gone(context):
                 self._post(lambda: self._lost_spark(context))
             ended(settlement, detail)
-            self._on_change()
 
         return SlotJob(context, order, ended_here)
 
@@ -170,41 +173,33 @@ class Slots:
             self._crew.hold()
             self._on_spark_gone()
 
-    def _call(self, function: Callable[[], _T]) -> _T:
+    def _open_crew(self) -> SlotSupervisor:
+        """Raises `LinkError` while there is no link, and `InvariantError` once it has failed."""
         if self._link is None:
             raise LinkError("the link is not open yet")
-        return self._link.call(function)
+        self._link.check()
+        return self._crew
 
     def _post(self, function: Callable[[], None]) -> None:
-        if self._link is not None:
-            self._link.post(function)
+        """Call `function` on the loop, from the thread of a job."""
+        # A job may end after the loop has.
+        with contextlib.suppress(RuntimeError):
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(function)
 
-    def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        deadline_s = monotonic_s() + timeout_s
-        while not self._call(condition):
-            if monotonic_s() >= deadline_s:
-                return False
-            time.sleep(_POLL_S)
+    def _notify(self) -> None:
+        self._changed.notify()
+        self._on_change()
+
+    async def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether `condition` comes true in time; it is asked again after each change."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
         return True
-
-
-class _Heard:
-    """Passes on what the link reports, and says that there is news."""
-
-    def __init__(self, crew: SlotSupervisor, on_change: Callable[[], None]) -> None:
-        self._crew, self._on_change = crew, on_change
-
-    def hello(self, session: Session) -> None:
-        self._crew.hello(session)
-        self._on_change()
-
-    def heard(self, session: Session, message: Progress | Settled) -> None:
-        self._crew.heard(session, message)
-        self._on_change()
-
-    def lost(self, session: Session) -> None:
-        self._crew.lost(session)
-        self._on_change()
 
 
 def _link_host(session: SparkSession, engine: EngineConfig) -> str:

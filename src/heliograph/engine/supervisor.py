@@ -1,4 +1,4 @@
-"""The life of each slot: started, running, silent, replaced. Driver, on the link's thread only.
+"""The life of each slot: started, running, silent, replaced. Runs on the driver's loop.
 
 Knows jobs and sessions by their seams, so that every sequence of events can be played in a test.
 """
@@ -6,6 +6,7 @@ Knows jobs and sessions by their seams, so that every sequence of events can be 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -97,9 +98,13 @@ class SlotSupervisor:
         lease_s: float,
         submit: Submit,
         post: Callable[[Callable[[], None]], None],
+        on_change: Callable[[], None] = lambda: None,
         clock_s: Callable[[], float] = monotonic_s,
     ) -> None:
+        """`post` calls on the loop what a job's thread has to say; `on_change` hears that a slot
+        has told something, has ended or was given up."""
         self._lease_s, self._submit, self._post, self._clock_s = lease_s, submit, post, clock_s
+        self._on_change = on_change
         self._machine = machine_id()
         self._posts: dict[SlotId, _SlotRecord] = {}
         self._generations: dict[SlotId, int] = {}
@@ -197,7 +202,7 @@ class SlotSupervisor:
 
     def health(self) -> tuple[SlotHealth, ...]:
         now_s = self._clock_s()
-        holders = list(self.roster.holders().values())
+        lanes = Counter(self.roster.holders().values())
         return tuple(
             SlotHealth(
                 slot=post.slot,
@@ -206,7 +211,7 @@ class SlotSupervisor:
                 replaced=post.replaced,
                 attempt=post.attempt,
                 pid=post.pid,
-                lanes=holders.count(post.slot),
+                lanes=lanes[post.slot],
                 silent_ms=0 if post.heard_s is None else int((now_s - post.heard_s) * 1000),
                 detail=post.detail,
             )
@@ -232,6 +237,7 @@ class SlotSupervisor:
         self.tell(self.roster.arrived(post.slot, hello.lanes))
         if self._closing or post.leaving:
             session.send(Drain())
+        self._on_change()
 
     def heard(self, session: Session, message: Progress | Settled) -> None:
         post = self._posts.get(session.hello.slot)
@@ -239,11 +245,12 @@ class SlotSupervisor:
             return
         if isinstance(message, Settled):
             self.tell(self.roster.settled(post.slot, message.ids))
-            return
-        for lane in message.lanes:
-            if self.roster.is_wanted(lane.lane):
-                self._measure(lane)
-                self._progress[lane.lane] = lane
+        else:
+            for lane in message.lanes:
+                if self.roster.is_wanted(lane.lane):
+                    self._measure(lane)
+                    self._progress[lane.lane] = lane
+        self._on_change()
 
     def lost(self, session: Session) -> None:
         post = self._posts.get(session.hello.slot)
@@ -251,6 +258,7 @@ class SlotSupervisor:
             post.heard_s = session.heard_s
             post.session = None
             self.roster.silent(post.slot)
+            self._on_change()
 
     # What time and Spark bring.
 
@@ -266,6 +274,7 @@ class SlotSupervisor:
             if self.roster.is_wanted(lane.lane):
                 self._progress[lane.lane] = lane
         self.tick()
+        self._on_change()
 
     def tick(self) -> None:
         now_s = self._clock_s()
@@ -313,9 +322,11 @@ class SlotSupervisor:
             post.job.cancel()
         if post.leaving:
             del self._posts[post.slot]
-            return
-        if self._closing:
-            return
+        elif not self._closing:
+            self._start_another(post, why, now_s)
+        self._on_change()
+
+    def _start_another(self, post: _SlotRecord, why: str, now_s: float) -> None:
         healthy = post.heard_s is not None and now_s - post.hello_s > _HEALTHY_S
         failures = 0 if healthy else post.failures + 1
         backoff_s = _BACKOFF_S[min(max(0, failures - 1), len(_BACKOFF_S) - 1)]

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
 
 from heliograph.broker.clients import Clients
 from heliograph.broker.view import ClusterView
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.driver import reconcile
+from heliograph.driver.assignment import assign
 from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerUnreachable
 from heliograph.ledger.fence import Fence
@@ -93,11 +98,11 @@ def test_a_fenced_flow_leaves_the_slots_while_a_cluster_does_not_answer() -> Non
     made._admins = {alias: _Silent(alias, free) for alias in made._admins}  # type: ignore[misc]
 
     async def scenario() -> list[Mapping[SlotId, tuple[Lane, ...]]]:
-        made.rebalance(slots)
+        await made.rebalance(slots)
         waiting = asyncio.create_task(made.reconcile(slots))
         await asyncio.sleep(0.05)
         leaderships[FLOW] = Fenced(Fence(at_ms=1, why="failed over"))
-        made.drop_lost_flows(slots)
+        await made.drop_lost_flows(slots)
         applied = list(slots.applied)
         free.set()
         await waiting
@@ -107,6 +112,33 @@ def test_a_fenced_flow_leaves_the_slots_while_a_cluster_does_not_answer() -> Non
     assert made.fenced == {FLOW}
     assert made.problems == {FLOW: "failed over"}
     assert made.finished({})
+
+
+def test_slots_hear_from_the_driver_while_it_assigns_lanes_and_a_flow_lost_meanwhile_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, leaderships = reconciler(Leading())
+    slots = FakeSlots()
+    assigning, free = threading.Event(), threading.Event()
+
+    def assign_slowly(*arguments: Any, **options: Any) -> Mapping[LaneId, SlotId]:
+        assigning.set()
+        assert free.wait(30), "the loop stood still"
+        return assign(*arguments, **options)
+
+    monkeypatch.setattr(reconcile, "assign", assign_slowly)
+
+    async def scenario() -> None:
+        rebalancing = asyncio.create_task(made.rebalance(slots))
+        while not assigning.is_set():
+            await asyncio.sleep(0.01)
+        leaderships[FLOW] = Standby()
+        free.set()
+        await rebalancing
+
+    asyncio.run(scenario())
+
+    assert slots.applied == [{SlotId(0): ()}]
 
 
 class _Silent:

@@ -81,7 +81,7 @@ class PlayedSlots:
         self.on_change, self.on_spark_gone = hooks["on_change"], hooks["on_spark_gone"]
         return self
 
-    def start(self, session: object, count: int) -> None:
+    async def start(self, session: object, count: int) -> None:
         self.count = count
         self.told.append(f"start {session}")
 
@@ -102,11 +102,11 @@ class PlayedSlots:
     def health(self) -> tuple[SlotHealth, ...]:
         return ()
 
-    def drain(self, timeout_s: float) -> bool:
+    async def drain(self, timeout_s: float) -> bool:
         self.told.append("drain")
         return True
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         self.told.append("stop")
 
 

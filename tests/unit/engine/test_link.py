@@ -36,6 +36,7 @@ from heliograph.engine.messages import (
 )
 from heliograph.errors import InvariantError, LinkError
 from heliograph.model import SlotId
+from tests.kit.loop_thread import LoopThread, loop_thread
 from tests.unit.engine.lanes import FLOW, lane, progress
 
 TOKEN = b"t" * 32
@@ -67,15 +68,22 @@ def ear() -> Ear:
 
 
 @pytest.fixture
-def server(ear: Ear) -> Iterator[LinkServer]:
-    server = LinkServer(host="127.0.0.1", token=TOKEN, listener=ear)
-    yield server
-    server.stop()
+def loop() -> Iterator[LoopThread]:
+    """The driver's; the slot's is the test's own."""
+    with loop_thread() as loop:
+        yield loop
 
 
 @pytest.fixture
-def port(server: LinkServer) -> int:
-    return server.start()
+def server(ear: Ear, loop: LoopThread) -> Iterator[LinkServer]:
+    server = LinkServer(host="127.0.0.1", token=TOKEN, listener=ear)
+    yield server
+    loop.wait(server.stop())
+
+
+@pytest.fixture
+def port(server: LinkServer, loop: LoopThread) -> int:
+    return loop.wait(server.start())
 
 
 async def join(port: int, token: bytes = TOKEN) -> FrameStream:
@@ -238,13 +246,13 @@ def test_a_lease_is_renewed_as_long_as_the_driver_answers(port: int, ear: Ear) -
 
 
 def test_a_slot_connects_again_after_a_cut_and_says_hello_again(
-    server: LinkServer, port: int, ear: Ear
+    loop: LoopThread, port: int, ear: Ear
 ) -> None:
     async def play() -> None:
         task = asyncio.create_task(client(port, [], lease_s=5).run())
         while len(ear.sessions) < 1:
             await asyncio.sleep(0.02)
-        server.call(ear.sessions[0].close)
+        loop.call(ear.sessions[0].close)
         async with asyncio.timeout(5):
             while len(ear.sessions) < 2:
                 await asyncio.sleep(0.02)
@@ -257,10 +265,10 @@ def test_a_slot_connects_again_after_a_cut_and_says_hello_again(
     assert [session.hello for session in ear.sessions] == [HELLO, HELLO]
 
 
-def test_the_lease_ends_when_the_driver_is_gone(ear: Ear) -> None:
-    server = LinkServer(host="127.0.0.1", token=TOKEN, listener=ear)
-    port = server.start()
-    threading.Timer(0.3, server.stop).start()
+def test_the_lease_ends_when_the_driver_is_gone(
+    server: LinkServer, port: int, loop: LoopThread
+) -> None:
+    threading.Timer(0.3, lambda: loop.wait(server.stop())).start()
     started_s = monotonic_s()
 
     asyncio.run(client(port, [], lease_s=1.0).run())
@@ -287,14 +295,30 @@ def test_a_client_refused_by_its_own_driver_says_so(port: int) -> None:
         asyncio.run(client(port, [], lease_s=5, token=b"y" * 32).run())
 
 
-def test_a_bug_on_the_links_thread_is_told_to_whoever_calls_next(server: LinkServer) -> None:
+def test_a_bug_of_the_link_is_raised_where_it_is_used_next(ear: Ear) -> None:
     def fail() -> None:
         raise ValueError("pretend bug")
 
-    server.start()
-    server.every(1.0, fail)
+    async def play() -> None:
+        failed = asyncio.Event()
+        server = LinkServer(host="127.0.0.1", token=TOKEN, listener=ear, on_failure=failed.set)
+        await server.start()
+        server.every(1.0, fail)
+        async with asyncio.timeout(5):
+            await failed.wait()
+        try:
+            server.check()
+        finally:
+            await server.stop()
 
     with pytest.raises(InvariantError, match="pretend bug"):
-        for _ in range(100):
-            server.call(lambda: None)
-            time.sleep(0.02)
+        asyncio.run(play())
+
+
+def test_a_link_that_is_closed_says_so(server: LinkServer, loop: LoopThread, port: int) -> None:
+    server.check()
+
+    loop.wait(server.stop())
+
+    with pytest.raises(LinkError, match="closed"):
+        server.check()

@@ -22,6 +22,7 @@ from heliograph.engine.messages import (
 )
 from heliograph.engine.task import CarrierFactory, Outcome, SlotOrder, SlotResult, run_slot
 from heliograph.model import LaneId, LaneProgress, SlotId
+from tests.kit.loop_thread import LoopThread, loop_thread
 from tests.kit.topics import wait_until
 from tests.spark.fake_carrier import BrokenCarrier, FakeCarrier
 from tests.unit.engine.lanes import lane
@@ -60,11 +61,11 @@ class Script:
         time.sleep(2 * LEASE_S)
 
 
-def after(server: LinkServer, delay_s: float, function: Callable[[], None]) -> None:
+def after(loop: LoopThread, delay_s: float, function: Callable[[], None]) -> None:
     def begin() -> None:
         asyncio.get_running_loop().call_later(delay_s, function)
 
-    server.call(begin)
+    loop.call(begin)
 
 
 Run = Callable[..., SlotResult]
@@ -76,15 +77,22 @@ def script() -> Script:
 
 
 @pytest.fixture
-def server(script: Script) -> Iterator[LinkServer]:
-    server = LinkServer(host="127.0.0.1", token=TOKEN, listener=script)
-    yield server
-    server.stop()
+def loop() -> Iterator[LoopThread]:
+    """The driver's; the slot's is the test's own."""
+    with loop_thread() as loop:
+        yield loop
 
 
 @pytest.fixture
-def run(server: LinkServer) -> Run:
-    port = server.start()
+def server(script: Script, loop: LoopThread) -> Iterator[LinkServer]:
+    server = LinkServer(host="127.0.0.1", token=TOKEN, listener=script)
+    yield server
+    loop.wait(server.stop())
+
+
+@pytest.fixture
+def run(server: LinkServer, loop: LoopThread) -> Run:
+    port = loop.wait(server.start())
 
     def run(carrier: CarrierFactory = FakeCarrier, token: bytes = TOKEN) -> SlotResult:
         order = SlotOrder(
@@ -125,10 +133,10 @@ def test_a_drain_settles_all_lanes_and_returns_them(run: Run, script: Script) ->
 
 
 def test_a_slot_that_loses_its_driver_stops_after_its_lease(
-    run: Run, script: Script, server: LinkServer
+    run: Run, script: Script, loop: LoopThread
 ) -> None:
     script.lines = [AddLanes(lanes=(lane(0),))]
-    after(server, 0.5, script.freeze)
+    after(loop, 0.5, script.freeze)
     started_s = monotonic_s()
 
     settlement = run()
@@ -171,10 +179,10 @@ def test_a_removal_that_fails_ends_the_slot_instead_of_hanging_the_lane(
     assert settlement.detail == "errand: ValueError: cannot settle"
 
 
-def test_only_lanes_that_changed_are_reported(run: Run, script: Script, server: LinkServer) -> None:
+def test_only_lanes_that_changed_are_reported(run: Run, script: Script, loop: LoopThread) -> None:
     still, moving = lane(0), lane(1)
     script.lines = [AddLanes(lanes=(still, moving)), PauseLanes(ids=(still.id,))]
-    after(server, 1.5, lambda: script.sessions[0].send(Stop()))
+    after(loop, 1.5, lambda: script.sessions[0].send(Stop()))
 
     run()
 
