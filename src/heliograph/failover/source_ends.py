@@ -13,6 +13,7 @@ from heliograph.clock import now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable
 from heliograph.inspect.lag import PendingRecord, first_pending_record
+from heliograph.ledger.access import within
 from heliograph.ledger.locations import LaneLocation
 from heliograph.model import TopicPartition
 from heliograph.topics.naming import is_heartbeats, naming_policy
@@ -37,13 +38,9 @@ async def look_at_source(
     """Ends, and what waits there for each lane; bounded by `wait_s`, and never raises for it."""
     async with source_cluster(config, flow) as source:
         try:
-            async with asyncio.timeout(wait_s):
-                return await _look(source, flow, locations)
-        except TimeoutError:
-            problem = f"cluster {source.alias}: no answer in {wait_s:g} s"
+            return await within(_look(source, flow, locations), wait_s, f"cluster {source.alias}")
         except BrokerError as exc:
-            problem = str(exc)
-        return SourceEnds(at_ms=now_ms(), problem=problem)
+            return SourceEnds(at_ms=now_ms(), problem=str(exc))
 
 
 @asynccontextmanager

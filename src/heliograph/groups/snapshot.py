@@ -8,22 +8,22 @@ no source that answers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.broker.group_view import GroupOffset
 from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
-from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised
+from heliograph.errors import BrokerError, LeaderMoved, NotAuthorised
 from heliograph.groups.checkpoint_plan import CheckpointKey
 from heliograph.groups.checkpoints_topic import NOTHING_TOLD, WrittenCheckpoints, fetch_checkpoints
 from heliograph.groups.placement import CommittedOffset
 from heliograph.groups.reading import GroupOffsets, WantedGroup, list_groups, read_offsets
-from heliograph.ledger.access import OpenLedger, open_ledger, require_ledger
+from heliograph.ledger.access import OpenLedger, open_ledger, require_ledger, within
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.ledger.view import LedgerView
@@ -252,10 +252,7 @@ def _standing(location: LaneLocation, there: GroupOffset) -> CommittedOffset | N
 async def _probe(cluster: ClusterConfig, wait_s: float) -> None:
     probe = open_cluster(cluster, "consumer")
     try:
-        async with asyncio.timeout(wait_s):
-            await probe.refresh([])
-    except TimeoutError as exc:
-        raise BrokerUnreachable(f"cluster {cluster.alias}: no answer in {wait_s:g} s") from exc
+        await within(probe.refresh([]), wait_s, f"cluster {cluster.alias}")
     finally:
         probe.close()
 
@@ -282,13 +279,8 @@ async def _require_ledger(ledger: OpenLedger, flow: FlowId) -> None:
         require_ledger(ledger.target, flow, hidden)
 
 
-async def _bounded(work: Coroutine[Any, Any, T], target: Cluster) -> T:
-    try:
-        return await asyncio.wait_for(work, _TARGET_S_MAX)
-    except TimeoutError as exc:
-        raise BrokerUnreachable(
-            f"cluster {target.alias}: no answer in {_TARGET_S_MAX:.0f} s"
-        ) from exc
+async def _bounded(work: Awaitable[T], target: Cluster) -> T:
+    return await within(work, _TARGET_S_MAX, f"cluster {target.alias}")
 
 
 def _numbers(

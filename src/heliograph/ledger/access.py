@@ -299,4 +299,4 @@ async def within(work: Awaitable[T], timeout_s: float, subject: str) -> T:
         async with asyncio.timeout(timeout_s):
             return await work
     except TimeoutError as exc:
-        raise BrokerUnreachable(f"{subject}: no answer in {timeout_s:.0f} s") from exc
+        raise BrokerUnreachable(f"{subject}: no answer in {timeout_s:g} s") from exc
