@@ -89,7 +89,7 @@ def _run_row(stage: Stage, order: Order, row: Row, began_s: float, say: Say) -> 
     topic = f"full-{row.name}"
     if isinstance(row, CopyRow):
         say(f"{row.name}: filling {row.records:,} records")
-        _fill(stage, row, topic)
+        fill(stage, row, topic)
     runs: list[Run] = []
     failures: list[FailedRun] = []
     for round_index in range(order.rounds):
@@ -112,7 +112,7 @@ def _run_row(stage: Stage, order: Order, row: Row, began_s: float, say: Say) -> 
     return RowResult(row=row, runs=tuple(runs), failures=tuple(failures))
 
 
-def _fill(stage: Stage, row: CopyRow, topic: str) -> None:
+def fill(stage: Stage, row: CopyRow, topic: str) -> None:
     stage.create_source_topic(topic, row.partitions)
     fill_topic(stage.source_address, topic, row)
     with RawConnection(stage.source_address) as connection:
