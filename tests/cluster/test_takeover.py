@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
@@ -27,6 +28,9 @@ from tests.kit.mirror import lasting_topic
 from tests.kit.mm2 import MirrorMaker, await_no_workers, mm2_properties
 from tests.kit.records import Rec, end_offsets, numbered, produce, read_all
 from tests.kit.topics import wait_until
+
+# A real MirrorMaker 2 starts three times: 200 s beside two other workers.
+pytestmark = pytest.mark.timeout(600)
 
 PARTITIONS = 2
 _START_S_MAX = 120.0

@@ -28,6 +28,9 @@ from tests.kit.mirror import lasting_topic, write_config
 from tests.kit.records import NewRec, Transaction, numbered, produce, produce_transactions
 from tests.spark.kafka_query import Order, batches, write_orders
 
+# An empty cache is filled first with Spark's Kafka connector: 257 s beside two other workers.
+pytestmark = pytest.mark.timeout(600)
+
 # Aliases of its own: other tests mirror between the same two clusters.
 SOURCE, TARGET = "sparkA", "sparkB"
 TOPIC: Final = "queried-orders"
