@@ -69,6 +69,7 @@ def test_a_worker_node_killed_during_the_copy_costs_no_record_and_repeats_none(
             assert _wait_slot(workers[1], source).pid == spared.pid
             assert run.stop() == 0
             assert not is_alive(replacement.pid)
+            assert run.said.count("starting another") == 1
             way.assert_exact_map(name)
 
 

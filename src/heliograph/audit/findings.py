@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from pydantic import TypeAdapter
-
 from heliograph.audit.units import AuditUnit
 from heliograph.ledger.memo import OffsetPair
 from heliograph.model import LaneId, OffsetRange, TopicPartition
@@ -42,9 +40,6 @@ class Finding:
     records: int
     note: str = ""
     """Which part differs, or what else is known."""
-
-
-_FINDING: Final[TypeAdapter[Finding]] = TypeAdapter(Finding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +128,6 @@ def without(finding: Finding, repaired: Iterable[OffsetRange]) -> list[Finding]:
     for part in repaired:
         left = [piece for whole in left for piece in _less(whole, part)]
     return [replace(finding, source=piece, records=piece.count) for piece in left if piece.count]
-
-
-def finding_row(finding: Finding) -> dict[str, object]:
-    """A finding as JSON has it, on the command line as in the ledger."""
-    row: dict[str, object] = _FINDING.dump_python(finding, mode="json")
-    return row
 
 
 def _less(whole: OffsetRange, part: OffsetRange) -> list[OffsetRange]:
