@@ -187,7 +187,11 @@ class LaneProgress:
     tail only."""
 
     @property
-    def lag_records(self) -> int:
+    def lag_records(self) -> int | None:
+        """None where it is unknown: before the first answer of the source, and while the lane is
+        stalled, which does not look at its source any more."""
+        if self.source_end_offset < 0 or isinstance(self.state, Stalled):
+            return None
         return max(0, self.source_end_offset - self.source_next_offset)
 
 

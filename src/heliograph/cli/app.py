@@ -40,6 +40,7 @@ COMMANDS: Final = (
 that name; a function has its help beside it."""
 TOOLS: Final = frozenset({"demo", "local", "bench"})
 """Those that are no part of a mirror, in `heliograph_tools.cli`."""
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 _INSTALL_TOOLS: Final = "pip install 'heliograph[tools]'"
 
 
@@ -56,6 +57,7 @@ def app(*names: str) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
+        context_settings=_CONTEXT,
     )
     made.callback()(_root)
     for name in names or COMMANDS:
@@ -64,7 +66,11 @@ def app(*names: str) -> typer.Typer:
             made.command(
                 name,
                 help=f"Not installed: {rich.markup.escape(_INSTALL_TOOLS)}",
-                context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+                context_settings={
+                    **_CONTEXT,
+                    "allow_extra_args": True,
+                    "ignore_unknown_options": True,
+                },
             )(module.explain)
             continue
         command = getattr(module, name)

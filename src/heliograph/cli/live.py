@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -10,92 +11,137 @@ from typing import Final, Protocol
 from rich.console import Console
 from rich.live import Live
 
-from heliograph.cli.tables import flow_table
+from heliograph.cli.tables import flow_table, lag_words
 from heliograph.clock import monotonic_s
-from heliograph.engine.supervisor import SlotHealth
-from heliograph.model import FlowId, LaneId, LaneProgress, badge
+from heliograph.driver.run import RunStatus
+from heliograph.model import FlowId, LaneId, LaneProgress, Stalled, badge
+from heliograph.words import counted
 
 log = logging.getLogger("heliograph")
 
 _SUMMARY_S: Final = 10.0
+_LANES_NAMED_MAX: Final = 10
+"""Of lanes that stall together, as those of a dead cluster do, only the first is named."""
 
 
 class Display(Protocol):
-    def show(
-        self,
-        progress: Mapping[LaneId, LaneProgress],
-        health: Sequence[SlotHealth],
-        problems: Mapping[FlowId, str],
-    ) -> None: ...
+    def show(self, at: RunStatus) -> None: ...
 
 
 @contextmanager
 def open_display(live: bool) -> Iterator[Display]:
-    """A live table where there is a terminal to draw on, lines in the log otherwise."""
-    console = Console(stderr=True)
+    """A live table where there is a terminal to draw on, lines in the log otherwise.
+
+    Without `live` only changes are said.
+    """
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if not (live and console.is_terminal):
-        yield _Lines()
+        yield Lines(with_summary=live)
         return
     with Live(console=console, refresh_per_second=4, transient=False) as screen:
         yield _Table(screen)
 
 
-class _Lines:
-    """Says when a lane's state changes, and a summary now and then."""
+class Changes:
+    """Says when a lane stalls or goes on again, and when a slot was replaced."""
 
     def __init__(self) -> None:
-        self._badges: dict[LaneId, str] = {}
-        self._next_s = monotonic_s() + _SUMMARY_S
-        self._records: Mapping[LaneId, int] = {}
+        self._stalled: dict[LaneId, str] = {}
         self._replaced: dict[int, int] = {}
 
-    def show(
-        self,
-        progress: Mapping[LaneId, LaneProgress],
-        health: Sequence[SlotHealth],
-        problems: Mapping[FlowId, str],
-    ) -> None:
-        for slot in health:
+    def show(self, at: RunStatus) -> None:
+        for slot in at.slots:
             if slot.replaced != self._replaced.get(slot.slot, 0):
                 self._replaced[slot.slot] = slot.replaced
                 log.warning("slot %d was replaced: %s", slot.slot, slot.detail)
-        for lane, at in progress.items():
-            state = badge(at.state)
-            if state.startswith("stalled") and self._badges.get(lane) != state:
-                log.warning("%s: %s: %s", lane, state, getattr(at.state, "detail", ""))
-            elif self._badges.get(lane, "").startswith("stalled") and state != self._badges[lane]:
-                log.info("%s: %s", lane, state)
-            self._badges[lane] = state
-        if monotonic_s() >= self._next_s:
-            self._next_s = monotonic_s() + _SUMMARY_S
-            records = {lane: at.records for lane, at in progress.items()}
-            lag = sum(at.lag_records for at in progress.values())
-            # A lane that left, or was taken anew, counts from 0: that is no negative rate.
-            new = sum(max(0, n - self._records.get(lane, 0)) for lane, n in records.items())
-            rate = new / _SUMMARY_S
-            self._records = records
-            log.info("%d lanes, lag %d records, %.0f records/s", len(progress), lag, rate)
+        stalled = {
+            lane: badge(each.state)
+            for lane, each in at.progress.items()
+            if isinstance(each.state, Stalled)
+        }
+        began: defaultdict[tuple[FlowId, str], list[LaneProgress]] = defaultdict(list)
+        for lane, state in stalled.items():
+            if self._stalled.get(lane) != state:
+                began[lane.flow, state].append(at.progress[lane])
+        ended: defaultdict[tuple[FlowId, str], list[LaneProgress]] = defaultdict(list)
+        for lane, state in self._stalled.items():
+            # A lane that left goes on elsewhere, or with another plan, which says so itself.
+            if lane not in stalled and lane in at.progress:
+                ended[lane.flow, state].append(at.progress[lane])
+        for (flow, state), lanes in began.items():
+            _say(logging.WARNING, flow, state, lanes)
+        for (flow, state), lanes in ended.items():
+            _say(logging.INFO, flow, f"no longer {state}", lanes)
+        self._stalled = stalled
+
+
+class Lines:
+    """Changes, and unless they were all that was asked for a summary while anything moves."""
+
+    def __init__(self, *, with_summary: bool) -> None:
+        self._with_summary = with_summary
+        self._changes = Changes()
+        self._next_s = monotonic_s() + _SUMMARY_S
+        self._records: Mapping[LaneId, int] = {}
+        self._said = ""
+
+    def show(self, at: RunStatus) -> None:
+        self._changes.show(at)
+        if not self._with_summary or monotonic_s() < self._next_s:
+            return
+        self._next_s = monotonic_s() + _SUMMARY_S
+        records = {lane: each.records for lane, each in at.progress.items()}
+        # A lane that left, or was taken anew, counts from 0: that is no negative rate.
+        new = sum(max(0, n - self._records.get(lane, 0)) for lane, n in records.items())
+        self._records = records
+        summary = _summary(at)
+        if new or summary != self._said:
+            log.info("%s, %.0f records/s", summary, new / _SUMMARY_S)
+        self._said = summary
 
 
 class _Table:
     def __init__(self, screen: Live) -> None:
         self._screen = screen
+        self._changes = Changes()
         self._last: tuple[float, dict[LaneId, int]] = (monotonic_s(), {})
         self._rates: dict[LaneId, float] = {}
 
-    def show(
-        self,
-        progress: Mapping[LaneId, LaneProgress],
-        health: Sequence[SlotHealth],
-        problems: Mapping[FlowId, str],
-    ) -> None:
+    def show(self, at: RunStatus) -> None:
+        self._changes.show(at)
         at_s, before = self._last
         elapsed_s = monotonic_s() - at_s
         if elapsed_s >= 1.0:
-            records = {lane: at.records for lane, at in progress.items()}
+            records = {lane: each.records for lane, each in at.progress.items()}
             self._rates = {
                 lane: max(0, count - before.get(lane, 0)) / elapsed_s
                 for lane, count in records.items()
             }
             self._last = (monotonic_s(), records)
-        self._screen.update(flow_table(progress, self._rates, problems))
+        self._screen.update(flow_table(at.progress, self._rates, at.problems, at.standby))
+
+
+def _say(level: int, flow: FlowId, what: str, lanes: Sequence[LaneProgress]) -> None:
+    if len(lanes) > _LANES_NAMED_MAX:
+        first = lanes[0]
+        count = counted(len(lanes), "lane")
+        log.log(level, "%s: %s %s, first %s%s", flow, count, what, first.lane.source, _why(first))
+        return
+    for at in lanes:
+        log.log(level, "%s: %s%s", at.lane, what, _why(at))
+
+
+def _why(at: LaneProgress) -> str:
+    return f": {at.state.detail}" if isinstance(at.state, Stalled) else ""
+
+
+def _summary(at: RunStatus) -> str:
+    stalled = sum(isinstance(each.state, Stalled) for each in at.progress.values())
+    parts = [
+        counted(len(at.progress), "lane"),
+        *([f"{stalled:,} stalled"] if stalled else []),
+        *([f"{counted(len(at.problems), 'flow')} with problems"] if at.problems else []),
+        # With nothing carried there is nothing to be up to date with.
+        f"lag {lag_words([each.lag_records for each in at.progress.values()] or [None])} records",
+    ]
+    return ", ".join(parts)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from rich.table import Table
 from rich.text import Text as Styled
 
 from heliograph.cli.document import At, Document, Text
+from heliograph.cli.fitting import FittingTable
 from heliograph.cli.tables import UNKNOWN, Side, ago, new_table, number_or_unknown
 from heliograph.groups.commit import CommitReport
 from heliograph.groups.placement import GroupMove, GroupPlan, NoOffset, Origin, Strategy
@@ -109,7 +109,7 @@ def headline(answer: Answer) -> str:
     )
 
 
-def move_table(placing: GroupPlan) -> Table:
+def move_table(placing: GroupPlan) -> FittingTable:
     table = new_table(_COLUMNS)
     rows: list[GroupMove | NoOffset] = [*placing.moves, *placing.unplaced]
     for row in sorted(rows, key=lambda each: (each.group, each.source)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from datetime import datetime
 from typing import IO, Final
 
 from rich.console import Console
@@ -41,13 +42,21 @@ def flowed(text: str) -> str:
 
 def start_logging(line: str = "%(asctime)s %(levelname)s %(message)s") -> None:
     handler = _PresentStderr()
-    handler.setFormatter(logging.Formatter(line))
+    handler.setFormatter(_Zoned(line))
     handler.addFilter(_is_not_py4j)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     # It tells of every connection to the JVM that it closes.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     # It tells of every connection that it authenticates, and how.
     logging.getLogger("aiokafka").setLevel(logging.ERROR)
+
+
+class _Zoned(logging.Formatter):
+    """Times with their zone, since logs of several machines are read side by side."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+        at = datetime.fromtimestamp(record.created).astimezone()
+        return at.isoformat(timespec="milliseconds")
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:

@@ -95,7 +95,7 @@ def mirror(
             lease=lease,
             until=until,
             stop=stop,
-            on_progress=lambda at: display.show(at.progress, at.slots, at.problems),
+            on_progress=display.show,
         )
 
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
+from heliograph.cli.fitting import FittingTable, Side
 from heliograph.clock import now_ms
-from heliograph.model import FlowId, LaneId, LaneProgress, TopicName, badge
+from heliograph.inspect.status import known_sum
+from heliograph.model import Copying, FlowId, Idle, LaneId, LaneProgress, TopicName, badge
+from heliograph.words import counted
+
+__all__ = ["Side"]
 
 UNKNOWN: Final = "?"
-_BAR_WIDTH_MIN: Final = 4
-_BAR_WIDTH_MAX: Final = 20
-_WIDTHS_MIN: Final = {"topic": 10, "state": 8, "left": 7}
-Side = Literal["left", "right"]
+STALLED: Final = "stalled"
+WAITING: Final = "waiting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +39,8 @@ class TopicRow:
     remarks: str = ""
 
 
-def topic_table(rows: Iterable[TopicRow], *, remarks: bool = False) -> Table:
-    """State, mirrored, lag, rate, and a bar with time left while it catches up."""
+def topic_table(rows: Iterable[TopicRow], *, remarks: bool = False) -> FittingTable:
+    """State, mirrored, lag, rate, and a bar with time left; stalled and waiting topics first."""
     columns: list[tuple[str, Side]] = [
         ("flow", "left"),
         ("topic", "left"),
@@ -52,7 +54,7 @@ def topic_table(rows: Iterable[TopicRow], *, remarks: bool = False) -> Table:
         ("left", "right"),
     ]
     table = new_table([*columns, ("remarks", "left")] if remarks else columns)
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (_rank(row.state), row.flow, row.topic)):
         bar: RenderableType = ""
         if row.lag_records:
             total = row.mirrored + row.lag_records
@@ -61,7 +63,7 @@ def topic_table(rows: Iterable[TopicRow], *, remarks: bool = False) -> Table:
             str(row.flow),
             row.topic,
             str(row.lanes),
-            Text(row.state, style="red" if row.state.startswith("stalled") else ""),
+            Text(row.state, style="red" if STALLED in row.state else ""),
             f"{row.mirrored:,}",
             number_or_unknown(row.lag_records),
             UNKNOWN if row.lag_s is None else f"{row.lag_s:.1f}",
@@ -77,8 +79,12 @@ def flow_table(
     progress: Mapping[LaneId, LaneProgress],
     rates: Mapping[LaneId, float],
     problems: Mapping[FlowId, str],
+    standby: Mapping[FlowId, str],
 ) -> RenderableType:
-    """What `run` shows: one row a topic."""
+    """What `run` shows: the total, what is wrong, one row a topic.
+
+    A terminal shows the first lines of what is higher than itself, so the worst comes first.
+    """
     topics: defaultdict[tuple[FlowId, TopicName], list[LaneProgress]] = defaultdict(list)
     for at in progress.values():
         topics[at.lane.flow, at.lane.source.topic].append(at)
@@ -87,37 +93,74 @@ def flow_table(
             flow=flow,
             topic=topic,
             lanes=len(lanes),
-            state=states(badge(at.state) for at in lanes),
+            state=states(badge_at(at, rates.get(at.lane, 0.0)) for at in lanes),
             mirrored=sum(at.position for at in lanes),
-            lag_records=sum(at.lag_records for at in lanes),
+            lag_records=known_sum(at.lag_records for at in lanes),
             lag_s=lag_s(lanes),
             records_per_s=sum(rates.get(at.lane, 0.0) for at in lanes),
         )
-        for (flow, topic), lanes in sorted(topics.items())
+        for (flow, topic), lanes in topics.items()
     ]
-    troubles = [Text(f"{flow}: {text}", style="red") for flow, text in problems.items()]
-    return Group(topic_table(rows), *troubles)
+    total = total_line(
+        [(badge_at(at, rates.get(lane, 0.0)), at.lag_records) for lane, at in progress.items()],
+        topics=len(topics),
+        records_per_s=sum(rates.values()),
+    )
+    parts: list[RenderableType] = [Text(total, style="bold")]
+    parts += [Text(f"{flow}: {text}", style="red") for flow, text in problems.items()]
+    parts += [Text(f"{flow}: {text}") for flow, text in standby.items()]
+    return Group(*parts, *([topic_table(rows)] if rows else []))
 
 
-def new_table(columns: Sequence[tuple[str, Side]], title: str | None = None) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left")
-    for name, justify in columns:
-        if not name:
-            table.add_column(name, min_width=_BAR_WIDTH_MIN, max_width=_BAR_WIDTH_MAX)
-        else:
-            # Names are for copying, so they fold rather than end in dots; numbers stay whole.
-            table.add_column(
-                name,
-                justify=justify,
-                overflow="fold",
-                no_wrap=justify == "right",
-                min_width=_WIDTHS_MIN.get(name),
-            )
-    return table
+def badge_at(at: LaneProgress, records_per_s: float) -> str:
+    """A lane that has caught up for a moment and still copies does not look idle."""
+    return badge(Copying() if isinstance(at.state, Idle) and records_per_s else at.state)
+
+
+def total_line(
+    lanes: Iterable[tuple[str, int | None]], *, topics: int, records_per_s: float | None = None
+) -> str:
+    """Lanes by state, those that do not go on first, and their lag: `(state, lag)` each."""
+    found = list(lanes)
+    counts = Counter(state.partition(":")[0] for state, _ in found)
+    by_state = ", ".join(
+        f"{count:,} {state}"
+        for state, count in sorted(counts.items(), key=lambda each: (_rank(each[0]), each[0]))
+    )
+    parts = [
+        f"{counted(len(found), 'lane')} of {counted(topics, 'topic')}: {by_state or 'none'}",
+        f"lag {lag_words([lag for _, lag in found])}",
+        *([] if records_per_s is None else [f"{records_per_s:,.0f} records/s"]),
+    ]
+    return "; ".join(parts)
+
+
+def lag_words(lags: Sequence[int | None]) -> str:
+    """`250`, or `? (at least 250)` where that of some lanes is unknown."""
+    known = sum(lag for lag in lags if lag is not None)
+    if all(lag is not None for lag in lags):
+        return f"{known:,}"
+    return f"{UNKNOWN} (at least {known:,})" if known else UNKNOWN
+
+
+def new_table(columns: Sequence[tuple[str, Side]]) -> FittingTable:
+    return FittingTable(columns)
 
 
 def states(found: Iterable[str]) -> str:
-    return ", ".join(sorted(set(found)))
+    """One state, or how many lanes are in each; those that do not go on first."""
+    counts = Counter(found)
+    if len(counts) == 1:
+        return next(iter(counts))
+    ordered = sorted(counts.items(), key=lambda each: (_rank(each[0]), each[0]))
+    return ", ".join(f"{count} {state}" for state, count in ordered)
+
+
+def _rank(state: str) -> int:
+    """0 for what needs an operator, 1 for what waits, 2 for what goes on."""
+    if STALLED in state:
+        return 0
+    return 1 if WAITING in state else 2
 
 
 def number_or_unknown(number: int | None) -> str:
@@ -134,8 +177,10 @@ def ago(at_ms: int) -> str:
     return f"{seconds / 3600:.0f} h ago" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d ago"
 
 
-def lag_s(lanes: list[LaneProgress]) -> float:
-    """Age of the oldest record that waits; 0 when none does."""
+def lag_s(lanes: list[LaneProgress]) -> float | None:
+    """Age of the oldest record that waits; 0 when none does, None where that is unknown."""
+    if any(at.lag_records is None for at in lanes):
+        return None
     waiting = [at.behind_since_ms for at in lanes if at.behind_since_ms >= 0 and at.lag_records]
     return max(0.0, (now_ms() - min(waiting)) / 1000) if waiting else 0.0
 

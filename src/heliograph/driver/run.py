@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -64,6 +64,8 @@ class RunStatus:
     slots: Sequence[SlotHealth]
     problems: Mapping[FlowId, str]
     """Why a flow is not mirrored, or a job of it does not work."""
+    standby: Mapping[FlowId, str] = field(default_factory=dict)
+    """Which driver mirrors a flow that this one stands by for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +300,7 @@ class _Mirror:
                 progress=self._slots.progress(),
                 slots=self._slots.health(),
                 problems={**jobs.problems, **reconciler.problems},
+                standby=self._leaderships.standing_by,
             )
         )
 

@@ -194,7 +194,7 @@ class SlotSupervisor:
             lane_id: LaneLoad(
                 # A lane that stopped reports nothing, so its rate fades by time alone.
                 bytes_per_s=rate.bytes_per_s * max(0.0, 1 - (now_s - rate.at_s) / _RATE_WINDOW_S),
-                lag_bytes=rate.bytes_per_record * self._progress[lane_id].lag_records,
+                lag_bytes=rate.bytes_per_record * (self._progress[lane_id].lag_records or 0),
             )
             for lane_id, rate in self._rates.items()
             if lane_id in self._progress

@@ -14,7 +14,7 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -85,6 +85,15 @@ class Leaderships:
         """Nothing where the flow is not fenced."""
         value = self[flow]
         return value.why if isinstance(value, Fenced) else ""
+
+    @property
+    def standing_by(self) -> Mapping[FlowId, str]:
+        """Flows that another driver leads, and which one."""
+        return {
+            flow: f"standby: led by {value.holder.host} (pid {value.holder.pid})"
+            for flow, value in self._values.items()
+            if isinstance(value, Standby) and value.holder is not None
+        }
 
     async def wait_leading(self, flow: FlowId) -> None:
         while not self.leads(flow):
