@@ -172,6 +172,7 @@ class LaneProgress:
     uncommitted is read."""
     source_start_offset: int
     target_next_offset: int
+    """-1 until the target's log said where the lane is, and while that log is not the lane's."""
     records: int = 0
     bytes: int = 0
     last_timestamp_ms: int = -1

@@ -20,8 +20,11 @@ from heliograph.model import FlowId, TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.crash.scene import PARTITIONS, Scene, open_scene
 from tests.kit.clusters import TopicNames
-from tests.kit.mirror import write_config
-from tests.kit.records import read_all
+from tests.kit.exact import assert_exact_lane
+from tests.kit.inside import carry
+from tests.kit.mirror import lasting_topic, route, write_config
+from tests.kit.records import numbered, produce, read_all
+from tests.kit.topics import delete_topic
 
 _RECORDS = 40
 
@@ -70,6 +73,48 @@ def test_a_reset_without_yes_changes_nothing_and_one_under_a_running_mirror_is_r
         assert '"written": false' in capsys.readouterr().out
         scene.carry()
         scene.assert_exact()
+
+
+def test_a_reset_lane_leaves_a_recreated_topic_behind_on_either_side(
+    pair: dict[str, LocalCluster],
+    topic: TopicNames,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = write_config(
+        tmp_path / "mm2.properties",
+        {"again": pair["A"], "to": pair["B"]},
+        {"again->to": {"topics": "again-.*"}},
+    )
+    one = route(file, ("again", pair["A"]), ("to", pair["B"]))
+    source, target = topic("again-source"), topic("again-target")
+    for name in (source, target):
+        lasting_topic(one.source, name)
+        produce(one.source, name, numbered(_RECORDS))
+    carry(file, lanes=2)
+    delete_topic(one.source, source)
+    lasting_topic(one.source, source)
+    produce(one.source, source, numbered(5, start=1_000))
+    delete_topic(one.target, one.renamed(target))
+    lasting_topic(one.target, one.renamed(target))
+    produce(one.target, one.renamed(target), numbered(3, start=2_000))
+
+    for name in (source, target):
+        reset(file, topic=name, to="earliest", yes=True)
+    carry(file, lanes=2)
+
+    said = capsys.readouterr()
+    assert "source topic recreated" in said.out
+    assert "target topic recreated" in said.out
+    assert "written to the ledger" in said.err
+    wanted = {name: read_all(one.source, name)[0] for name in (source, target)}
+    found = {name: read_all(one.target, one.renamed(name))[0] for name in (source, target)}
+    for name, before in ((source, _RECORDS), (target, 3)):
+        contents = [record.content for record in wanted[name]]
+        assert [record.content for record in found[name][before:]] == contents
+        (lane,) = one.lane_records(name).values()
+        assert_exact_lane(lane, wanted[name], found[name])
+    assert [start.position for start in one.lane_records(target)[0].starts] == [0]
 
 
 def _config(scene: Scene) -> Path:

@@ -23,6 +23,9 @@ A lane is one source partition and its target partition. Nothing is removed from
 earlier offset copies records a second time, a later one skips records. Without --yes the table
 shows what would change and nothing is written. Stop the mirror first.
 
+A lane that is stalled because a topic was deleted and created again goes on after a reset: with the
+new source topic behind what was mirrored of the old one, or anew on the new target topic.
+
 Examples:
 
   heliograph reset mm2.properties --flow 'A->B' --topic orders --to earliest
@@ -36,16 +39,18 @@ _COLUMNS: Final[tuple[tuple[str, Side], ...]] = (
     ("instead of", "right"),
     ("copied again", "right"),
     ("skipped", "right"),
+    ("remark", "left"),
 )
 
 
 class _Lane(Document):
     lane: Text
     position: int
-    before_offset: int
+    before_offset: int | None
     offset: int
     repeated: int
     skipped: int
+    remark: Text
 
 
 class ResetDocument(Document):
@@ -88,8 +93,11 @@ def reset(
         ResetDocument.of({"flow": flows[0], "written": yes, "lanes": found}).print()
         return
     _print(found)
-    if not yes:
-        remarks().print("nothing was changed; add --yes to write it")
+    remarks().print(
+        "written to the ledger; the next `heliograph run` resumes there"
+        if yes
+        else "nothing was changed; add --yes to write it"
+    )
 
 
 def _print(found: tuple[LaneReset, ...]) -> None:
@@ -98,8 +106,9 @@ def _print(found: tuple[LaneReset, ...]) -> None:
         table.add_row(
             str(each.lane),
             str(each.offset),
-            str(each.before_offset),
+            "-" if each.before_offset is None else str(each.before_offset),
             str(each.repeated),
             str(each.skipped),
+            each.remark,
         )
     results().print(table)

@@ -49,11 +49,12 @@ class Reached:
 
     position: int = 0
     source_next_offset: int = 0
-    target_next_offset: int = 0
+    target_next_offset: int = -1
+    """-1 until the target's log said where the lane is."""
     identical: bool = False
     foreign_records: int = 0
     target_topic_id: TopicId | None = None
-    """None until the lane has run here."""
+    """None until the lane has run here, and while it must not."""
     target_key: bytes = b""
     """The same in the wire's form."""
 
@@ -176,6 +177,15 @@ class CarriedLane:
             cursor=cursor,
             replay_guard=ReplayGuard(cursor.position, written_until),
             probe_first_batch=probe_first_batch,
+        )
+
+    def stop_at(self, position: int, *, source_next_offset: int, target_next_offset: int) -> None:
+        """The log was asked, and the lane must not go on from there."""
+        self.reached = Reached(
+            position=position,
+            source_next_offset=source_next_offset,
+            target_next_offset=target_next_offset,
+            foreign_records=self.reached.foreign_records,
         )
 
     def stalled(

@@ -189,7 +189,11 @@ class LaneMachine:
         if isinstance(found, MirrorError):
             self._ask_log_later(lane, found)
         elif isinstance(found, Blocked):
-            lane.reached.position = found.position
+            lane.stop_at(
+                found.position,
+                source_next_offset=found.source_next_offset,
+                target_next_offset=found.target_next_offset,
+            )
             self._stall(lane, Stop(reason=found.reason, detail=found.detail, retry_s=None))
         else:
             lane.reached.foreign_records += found.foreign_records

@@ -14,7 +14,7 @@ from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
 from heliograph.ledger.entries import new_author
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
-from heliograph.model import OffsetRange, Paused, Stalled, StallReason
+from heliograph.model import OffsetRange, Paused, Stalled, StallReason, TopicPartition
 
 LANE_BYTES_MAX: Final = 16 * 1024 * 1024
 """More than this waiting for the target, and the lane is not fetched until half of it has gone."""
@@ -98,6 +98,14 @@ class Stop:
     retry_s: float | None
     """None where an operator must decide."""
     lost: OffsetRange | None = None
+
+
+def source_recreated(source: TopicPartition) -> str:
+    """What a lane says whose source topic is another one under the same name."""
+    return (
+        f"{source} was deleted and created again; on.topic.recreated = restart or `heliograph "
+        "reset` mirrors the new topic behind what was mirrored of the old"
+    )
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -20,6 +20,7 @@ from heliograph.broker.seed import is_filler, seed
 from heliograph.clock import now_ms
 from heliograph.copy.chunk import LaneCursor
 from heliograph.copy.flow import Flow
+from heliograph.copy.phases import source_recreated
 from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError, LeaderMoved
 from heliograph.ledger.entries import StartEntry, new_author, runs_entries
 from heliograph.ledger.locate import (
@@ -33,6 +34,7 @@ from heliograph.ledger.locate import (
     Unexplained,
     is_other_topic,
     locate,
+    source_next_offset,
 )
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import Lane, OffsetRange, Offsets, OnExisting, StallReason, StartAt, TopicId
@@ -58,11 +60,15 @@ class ResumePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """Somebody must decide; the lane's own position is known all the same."""
+    """Somebody must decide; the lane's own place is known all the same."""
 
     reason: StallReason
     detail: str
     position: int = 0
+    source_next_offset: int = 0
+    """Of the source topic the lane read."""
+    target_next_offset: int = -1
+    """Where the target's log ends; -1 where that log is not the lane's."""
 
 
 Found = ResumePoint | Blocked | BrokerError
@@ -228,8 +234,11 @@ async def _resume_point(flow: Flow, lane: Resumable, record: LaneRecord, log: Lo
     foreign, start = 0, record.starts[-1]
     found = locate(record, log, target_topic_id=target_topic.id)
     if isinstance(found, TargetRecreated):
-        detail = f"{lane.spec.target} is not the topic this lane began to write"
-        return Blocked(reason=StallReason.TARGET_RECREATED, detail=detail, position=found.position)
+        detail = (
+            f"{lane.spec.target} is not the topic this lane began to write; `heliograph reset` "
+            "begins the lane anew"
+        )
+        return _blocked(StallReason.TARGET_RECREATED, detail, record, found.position)
     if isinstance(found, Truncated):
         raise await _too_short(flow, lane, log, found.anchor.target_offset)
     if isinstance(found, NeedsScan):
@@ -238,16 +247,40 @@ async def _resume_point(flow: Flow, lane: Resumable, record: LaneRecord, log: Lo
         # The leader has batches its followers do not have yet; they show soon, or are gone.
         raise LeaderMoved(f"{lane.spec.target}: the log is ahead of its high watermark")
     if is_other_topic(start.source_topic_id, lane.spec.source_topic_id):
-        detail = f"{lane.spec.id.source} was deleted and created again"
-        return Blocked(reason=StallReason.TOPIC_RECREATED, detail=detail, position=found.position)
+        detail = source_recreated(lane.spec.id.source)
+        return _blocked(
+            StallReason.TOPIC_RECREATED,
+            detail,
+            record,
+            found.position,
+            target_next_offset=log.end,
+        )
     match found:
         case Unexplained(position=position):
             detail = f"{lane.spec.target}: no run explains position {position}"
-            return Blocked(reason=StallReason.UNEXPLAINED_LOG, detail=detail, position=position)
+            return _blocked(StallReason.UNEXPLAINED_LOG, detail, record, position)
         case At():
             return _resume_at(flow, lane, found, log, target_topic.id, foreign)
         case _:
             assert_never(found)
+
+
+def _blocked(
+    reason: StallReason,
+    detail: str,
+    record: LaneRecord,
+    position: int,
+    *,
+    target_next_offset: int = -1,
+) -> Blocked:
+    is_known = record.runs.explains(position)
+    return Blocked(
+        reason=reason,
+        detail=detail,
+        position=position,
+        source_next_offset=source_next_offset(record, position) if is_known else 0,
+        target_next_offset=target_next_offset,
+    )
 
 
 def _resume_at(

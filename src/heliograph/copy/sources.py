@@ -19,7 +19,7 @@ from heliograph.copy.events import (
 )
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.lane import CarriedLane
-from heliograph.copy.phases import RETRY_S, Running, Stop
+from heliograph.copy.phases import RETRY_S, Running, Stop, source_recreated
 from heliograph.copy.slot import Slot
 from heliograph.copy.targets import TargetSide
 from heliograph.errors import BrokerError, InvariantError, LeaderMoved, MirrorError
@@ -56,7 +56,7 @@ class SourceSide:
         cluster, source = lane.flow.source, lane.spec.id.source
         topic, leader = cluster.topic(source.topic), cluster.leader(source)
         if topic is not None and topic.id != lane.spec.source_topic_id:
-            detail = f"{source} was deleted and created again"
+            detail = source_recreated(source)
             self._blocked(lane, running, StallReason.TOPIC_RECREATED, detail)
             return
         if leader is None:

@@ -34,11 +34,11 @@ from heliograph.model import (
     LaneId,
     LaneLoad,
     LaneProgress,
+    LaneState,
     OffsetRange,
     SlotId,
     Stalled,
     StallReason,
-    TopicId,
     TopicName,
 )
 from heliograph.takeover.pending import PendingAdoption
@@ -89,6 +89,20 @@ class _Planned:
     """False where a topic could not be made ready."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """The stall of a lane that a decision was written for: the slot needs a moment to follow it.
+
+    The same may happen again before anything was mirrored: more is lost, or there is yet another
+    topic. That is another stall, and decided on again; a report of this one that comes late is not,
+    for a second start at its position would take away what was mirrored since.
+    """
+
+    position: int
+    since_ms: int
+    lost: OffsetRange | None
+
+
 class Reconciler:
     """All flows of one configuration, on the driver's loop.
 
@@ -122,7 +136,7 @@ class Reconciler:
             flow.id: _FlowState(flow, PendingAdoption(flow, clients.target(flow.id)))
             for flow in config.flows
         }
-        self._decided: set[tuple[LaneId, int, TopicId | None, OffsetRange | None]] = set()
+        self._decided: dict[LaneId, _Decided] = {}
         self._handing_out = asyncio.Lock()
 
     @property
@@ -225,14 +239,16 @@ class Reconciler:
         return progress
 
     def finished(self, progress: Mapping[LaneId, LaneProgress]) -> bool:
-        """Whether every lane has caught up, or waits for somebody."""
+        """Whether every lane has caught up, or waits for somebody other than this driver."""
         return self.ready and all(
             (at := progress.get(lane.id)) is not None
-            and (
-                isinstance(at.state, Idle)
-                or (isinstance(at.state, Stalled) and not at.state.retrying)
-            )
+            and (isinstance(at.state, Idle) or self._waits_for_somebody(lane.id.flow, at.state))
             for lane in self.lanes
+        )
+
+    def _waits_for_somebody(self, flow: FlowId, state: LaneState) -> bool:
+        return (
+            isinstance(state, Stalled) and not state.retrying and not self._has_policy(flow, state)
         )
 
     def _give_up_led_by_others(self) -> None:
@@ -368,26 +384,30 @@ class Reconciler:
             slots.apply({slot: tuple(some) for slot, some in assignment.items()})
 
     async def _decide(self, slots: SlotPool, lane: Lane, at: LaneProgress, state: Stalled) -> None:
-        config = self._flows[lane.id.flow].config
-        # A decision is written once; the slot needs a moment to follow it. The same may happen
-        # again before anything was mirrored: more is lost, or there is yet another topic.
-        key = (lane.id, at.position, lane.source_topic_id, state.lost)
-        if key in self._decided:
+        decided = _Decided(position=at.position, since_ms=state.since_ms, lost=state.lost)
+        if self._decided.get(lane.id) == decided or not self._has_policy(lane.id.flow, state):
             return
-        if state.reason is StallReason.RETENTION_OVERRUN and state.lost is not None:
-            if config.on_retention_overrun != "skip":
-                return
+        if state.lost is not None:
             await blocking(self._ledgers.skip, lane, at, state.lost)
             log.warning(
                 "%s: gave up source offsets [%d, %d)", lane.id, state.lost.start, state.lost.end
             )
-        elif state.reason is StallReason.TOPIC_RECREATED:
-            if config.on_topic_recreated != "restart":
-                return
-            await blocking(self._ledgers.restart, lane, at)
-            self._flows[lane.id.flow].due_s = 0.0  # the lane must learn the new topic's id
-            log.warning("%s: goes on with the recreated topic", lane.id)
+            is_known = True
         else:
-            return
-        self._decided.add(key)
-        slots.resume([lane.id])
+            renewed = await blocking(self._ledgers.restart, lane, at)
+            log.warning("%s: goes on with the recreated topic", lane.id)
+            is_known = renewed == lane.source_topic_id
+        self._decided[lane.id] = decided
+        if is_known:
+            slots.resume([lane.id])
+        else:
+            self._flows[lane.id.flow].due_s = 0.0  # the lane must learn the new topic's id
+
+    def _has_policy(self, flow: FlowId, state: Stalled) -> bool:
+        """Whether the configuration says what becomes of a lane that stalls like this."""
+        config = self._flows[flow].config
+        if state.reason is StallReason.RETENTION_OVERRUN and state.lost is not None:
+            return config.on_retention_overrun == "skip"
+        return (
+            state.reason is StallReason.TOPIC_RECREATED and config.on_topic_recreated == "restart"
+        )

@@ -1,13 +1,13 @@
 """Send lanes back, or forward, to a chosen source offset. Runs on the driver.
 
 What Connect calls altering or resetting offsets. Nothing on the target is removed: from the next
-record on the lane goes on at the chosen offset, and what it copies again is there twice.
+record on the lane goes on at the chosen offset, and what it copies again is there twice. A lane
+whose source topic was deleted and created again goes on with the new one; a lane whose target topic
+was is forgotten and begins anew.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,9 +17,11 @@ from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, MirrorError
 from heliograph.inspect.status import StatusReader
 from heliograph.ledger.access import lease_ledger, require_unled
-from heliograph.ledger.entries import StartEntry
+from heliograph.ledger.entries import Entry, StartEntry, Tombstone, new_author
+from heliograph.ledger.locate import is_other_topic
 from heliograph.ledger.locations import LaneLocation, Wanted
-from heliograph.model import FlowId, LaneId, TopicPartition
+from heliograph.ledger.view import LedgerView
+from heliograph.model import FlowId, LaneId, TopicId
 
 TO_EARLIEST: Final = "earliest"
 
@@ -28,20 +30,38 @@ TO_EARLIEST: Final = "earliest"
 class LaneReset:
     lane: LaneId
     position: int
-    before_offset: int
-    """The source offset the lane would have gone on with."""
+    before_offset: int | None
+    """The source offset the lane would have gone on with; None where a topic is another one."""
+    first_offset: int
+    """The first one the source has."""
     offset: int
     """The one it goes on with instead."""
+    remark: str = ""
 
     @property
     def repeated(self) -> int:
         """Source offsets that are copied again."""
-        return max(0, self.before_offset - self.offset)
+        return 0 if self.before_offset is None else max(0, self.before_offset - self.offset)
 
     @property
     def skipped(self) -> int:
         """Source offsets that are never copied."""
-        return max(0, self.offset - self.before_offset)
+        reached = self.first_offset if self.before_offset is None else self.before_offset
+        return max(0, self.offset - reached)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    location: LaneLocation
+    reset: LaneReset
+    start: StartEntry
+    begins_anew: bool
+    """Whether all that the ledger has of the lane is about a target topic that is gone."""
+
+    def entries(self, view: LedgerView) -> list[Entry | Tombstone]:
+        source = self.location.lane.source
+        gone = view.lane_keys(source.topic, source.partition) if self.begins_anew else ()
+        return [*(Tombstone(key=key) for key in gone), self.start]
 
 
 async def reset_lanes(
@@ -63,35 +83,43 @@ async def reset_lanes(
             # and planned again: it may have run and ended in between.
             async with lease_ledger(config, flow) as ledger:
                 planned = await _plan(reader, config.flow(flow), to, partition)
-                await ledger.store.write([_start(location, reset) for location, reset in planned])
-        return tuple(reset for _, reset in planned)
+                view = ledger.store.view
+                await ledger.store.write([e for each in planned for e in each.entries(view)])
+        return tuple(each.reset for each in planned)
     finally:
         await reader.close()
 
 
 async def _plan(
     reader: StatusReader, flow: FlowConfig, to: str | int, partition: int | None
-) -> list[tuple[LaneLocation, LaneReset]]:
+) -> list[_Planned]:
     locations = [
         location
         for location in await reader.locations(flow)
         if partition is None or location.lane.source.partition == partition
     ]
-    bounds = await _bounds(reader, flow, locations)
-    return [
-        (location, _reset(location, bounds[location.lane.source], to)) for location in locations
-    ]
-
-
-async def _bounds(
-    reader: StatusReader, flow: FlowConfig, locations: list[LaneLocation]
-) -> Mapping[TopicPartition, tuple[int, int]]:
-    source = reader.source(flow.id)
+    source, target = reader.source(flow.id), reader.target(flow.id)
     partitions = [location.lane.source for location in locations]
     await source.refresh({partition.topic for partition in partitions})
     first = await source.list_offsets(partitions, EARLIEST)
     end = await source.list_offsets(partitions, LATEST, read_committed=flow.read_committed)
-    return {at: (_known(first[at]), _known(end[at])) for at in partitions}
+    target_end = await target.list_offsets([location.target for location in locations], LATEST)
+    planned: list[_Planned] = []
+    for location in locations:
+        at = location.lane.source
+        bounds = _known(first[at]), _known(end[at])
+        source_topic, target_topic = source.topic(at.topic), target.topic(location.target.topic)
+        planned.append(
+            _planned(
+                location,
+                to,
+                bounds,
+                target_end=_known(target_end[location.target]),
+                source_topic_id=None if source_topic is None else source_topic.id,
+                target_topic_id=None if target_topic is None else target_topic.id,
+            )
+        )
+    return planned
 
 
 def _known(offset: int | BrokerError) -> int:
@@ -100,34 +128,59 @@ def _known(offset: int | BrokerError) -> int:
     return offset
 
 
-def _reset(location: LaneLocation, bounds: tuple[int, int], to: str | int) -> LaneReset:
+def _planned(
+    location: LaneLocation,
+    to: str | int,
+    bounds: tuple[int, int],
+    *,
+    target_end: int,
+    source_topic_id: TopicId | None,
+    target_topic_id: TopicId | None,
+) -> _Planned:
     first, end = bounds
     offset = first if to == TO_EARLIEST else int(to)
     if not first <= offset <= end:
         raise MirrorError(
             f"{location.lane}: offset {offset} is not on the source, which holds [{first}, {end})"
         )
-    if not location.exact and location.position:
+    last = location.record.starts[-1]
+    other_source = is_other_topic(last.source_topic_id, source_topic_id)
+    other_target = is_other_topic(last.target_topic_id, target_topic_id)
+    _require_place(location, other_target=other_target)
+    position = 0 if other_target else location.position
+    # The first start at a position counts, so one that follows at once takes the other's key.
+    keeps_key = not other_target and last.position == position
+    start = replace(
+        last,
+        position=position,
+        author=last.author if keeps_key else new_author(),
+        source_offset=offset,
+        target_offset=target_end if other_target else location.target_next_offset,
+        source_topic_id=source_topic_id or last.source_topic_id,
+        target_topic_id=target_topic_id or last.target_topic_id,
+        at_ms=now_ms(),
+        adopted=last.adopted and not other_target,
+    )
+    remarks = ["source topic recreated"] * other_source + ["target topic recreated"] * other_target
+    reset = LaneReset(
+        lane=location.lane,
+        position=position,
+        before_offset=None if remarks else location.source_next_offset,
+        first_offset=first,
+        offset=offset,
+        remark=", ".join(remarks),
+    )
+    return _Planned(location=location, reset=reset, start=start, begins_anew=other_target)
+
+
+def _require_place(location: LaneLocation, *, other_target: bool) -> None:
+    """Raises `MirrorError` where a start could not be told apart from what the target has."""
+    if other_target and location.last_sequence >= 0:
+        raise MirrorError(
+            f"{location.lane}: the recreated {location.target.topic} already holds batches of this "
+            "flow; delete it, let the mirror create it again, then reset the lane"
+        )
+    if not (other_target or location.exact) and location.position:
         raise MirrorError(
             f"{location.lane}: its exact position is unknown; run the mirror once first"
         )
-    return LaneReset(
-        lane=location.lane,
-        position=location.position,
-        before_offset=location.source_next_offset,
-        offset=offset,
-    )
-
-
-def _start(location: LaneLocation, reset: LaneReset) -> StartEntry:
-    last = location.record.starts[-1]
-    # The first start at a position counts, so one that follows at once takes the other's key.
-    author = last.author if last.position == location.position else uuid.uuid4().hex
-    return replace(
-        last,
-        position=location.position,
-        author=author,
-        source_offset=reset.offset,
-        target_offset=location.target_next_offset,
-        at_ms=now_ms(),
-    )

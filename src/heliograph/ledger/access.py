@@ -19,7 +19,13 @@ from heliograph.broker.blocking import blocking
 from heliograph.broker.cluster import EARLIEST, Cluster, open_cluster
 from heliograph.clock import now_ms
 from heliograph.config.schema import ClientRole, ClusterConfig, MirrorConfig
-from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, MirrorError
+from heliograph.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    InvariantError,
+    LeaderMoved,
+    MirrorError,
+)
 from heliograph.ledger.entries import (
     LEDGER_PARTITIONS,
     Entry,
@@ -40,6 +46,7 @@ from heliograph.model import (
     LaneProgress,
     OffsetRange,
     StallReason,
+    TopicId,
     TopicName,
 )
 
@@ -135,8 +142,11 @@ class LedgerAccess:
         start = self._start(lane, progress, lost.end)
         await self.note(lane.id.flow, [loss, start])
 
-    async def restart(self, lane: Lane, progress: LaneProgress) -> None:
-        """Decide that the lane goes on with the recreated source topic, from its first record."""
+    async def restart(self, lane: Lane, progress: LaneProgress) -> TopicId:
+        """Decide that the lane goes on with the recreated source topic, from its first record.
+
+        Returns that topic's id: the lane may still name the one that is gone.
+        """
         source = self._cluster(lane.id.flow.source, "consumer")
         await source.refresh([lane.id.source.topic])
         first = (await source.list_offsets([lane.id.source], EARLIEST))[lane.id.source]
@@ -145,10 +155,10 @@ class LedgerAccess:
         topic = source.topic(lane.id.source.topic)
         if topic is None:
             raise BrokerUnreachable(f"cluster {source.alias}: {lane.id.source} is gone again")
-        # The lane may still name the topic that is gone; the entry names the one there is.
         renewed = replace(lane, source_topic_id=topic.id)
         await self.view(lane.id.flow)
         await self.note(lane.id.flow, [self._start(renewed, progress, first)])
+        return topic.id
 
     async def close(self) -> None:
         for store in self._stores.values():
@@ -169,6 +179,8 @@ class LedgerAccess:
         return self._stores[flow]
 
     def _start(self, lane: Lane, progress: LaneProgress, source_offset: int) -> StartEntry:
+        if progress.target_next_offset < 0:
+            raise InvariantError(f"{lane.id}: decided on before the target's log was asked")
         store = self._store(lane.id.flow)
         record = store.view.begun_lane(lane.id.source.topic, lane.id.source.partition)
         last = None if record is None else record.starts[-1]

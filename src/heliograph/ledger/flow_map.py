@@ -15,7 +15,14 @@ from heliograph.config.schema import FlowConfig
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.translate import LaneEnd, OffsetMap, Translated, translated
 from heliograph.ledger.view import LedgerView
-from heliograph.model import LaneId, LaneProgress, Starting, TopicPartition
+from heliograph.model import (
+    LaneId,
+    LaneProgress,
+    Stalled,
+    StallReason,
+    Starting,
+    TopicPartition,
+)
 from heliograph.topics.naming import NamingPolicy, naming_policy
 
 Asked = tuple[TopicPartition, int]
@@ -86,8 +93,16 @@ class RunningMap:
                 target_next_offset=at.target_next_offset,
             )
             for lane, at in self._progress().items()
-            if lane.flow == self._flow and not isinstance(at.state, Starting)
+            if lane.flow == self._flow and _has_map(at)
         }
+
+
+def _has_map(at: LaneProgress) -> bool:
+    """Whether the map speaks of the topics that are there now, up to where the lane is."""
+    if isinstance(at.state, Stalled) and at.state.reason is StallReason.TOPIC_RECREATED:
+        # Offsets of the new source topic are not those the map was made of.
+        return False
+    return not isinstance(at.state, Starting) and at.target_next_offset >= 0
 
 
 def _translated(

@@ -20,6 +20,7 @@ from heliograph.model import (
     Lane,
     LaneProgress,
     OffsetRange,
+    TopicId,
     TopicName,
 )
 
@@ -70,9 +71,9 @@ class LedgerService:
         """Decide that `lost` is given up: counted for ever, and the lane goes on behind it."""
         self._call(self._access.skip(lane, progress, lost))
 
-    def restart(self, lane: Lane, progress: LaneProgress) -> None:
+    def restart(self, lane: Lane, progress: LaneProgress) -> TopicId:
         """Decide that the lane goes on with the recreated source topic, from its first record."""
-        self._call(self._access.restart(lane, progress))
+        return self._call(self._access.restart(lane, progress))
 
     def acls(self, flow: FlowId) -> frozenset[AclBinding]:
         """What the flow created on the target and did not take back."""

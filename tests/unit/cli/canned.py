@@ -332,8 +332,15 @@ RELEASE = (
 )
 
 RESET = (
-    LaneReset(lane=LANE, position=90, before_offset=95, offset=80),
-    LaneReset(lane=LANE, position=90, before_offset=95, offset=99),
+    LaneReset(lane=LANE, position=90, before_offset=95, first_offset=0, offset=80),
+    LaneReset(
+        lane=LANE,
+        position=90,
+        before_offset=None,
+        first_offset=95,
+        offset=99,
+        remark="source topic recreated",
+    ),
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.resume import Blocked, Found, ResumePoint, find_resume_points
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
-from heliograph.ledger.entries import Entry, FlowEntry, ledger_topic
+from heliograph.ledger.entries import Entry, FlowEntry, ledger_topic, new_author
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import (
@@ -442,6 +442,30 @@ def test_a_source_that_was_created_again_needs_a_decision() -> None:
     )
 
     assert refused(found) == (StallReason.TOPIC_RECREATED, 10)
+
+
+def test_a_lane_restarted_on_an_emptied_target_skips_nothing_of_the_new_topic() -> None:
+    """The lane began at target offset 500; since then its records were deleted on the target, and
+    the leader forgot the producer. What is counted from a wrong offset is skipped in silence."""
+    stage = Stage()
+    append_foreign(stage.written, 500)
+    append_foreign(stage.written, 1_000)
+    stage.written.delete_before(1_500)
+    first, second = (TopicId(f"{n}b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11") for n in (0, 1))
+    entries = (start(target=500, source_topic_id=first), head(1_000, 1_000, 1_500))
+    spec = replace(SPEC, source_topic_id=second)
+
+    blocked = stage.resume(*entries, spec=spec)
+
+    assert isinstance(blocked, Blocked)
+    assert (blocked.position, blocked.target_next_offset) == (1_000, 1_500)
+    again = start(
+        blocked.position,
+        target=blocked.target_next_offset,
+        source_topic_id=second,
+        author=new_author(),
+    )
+    assert at(stage.resume(*entries, again, spec=spec)) == (1_000, 0, 1_500)
 
 
 def test_a_log_that_no_run_explains_needs_a_decision() -> None:

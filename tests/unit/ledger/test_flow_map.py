@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
 from heliograph.config.schema import FlowConfig
 from heliograph.ledger.flow_map import RunningMap
 from heliograph.ledger.service import LedgerService
@@ -16,6 +18,10 @@ from heliograph.model import (
     FlowId,
     LaneId,
     LaneProgress,
+    LaneState,
+    Stalled,
+    StallReason,
+    Starting,
     TopicName,
     TopicPartition,
 )
@@ -39,22 +45,51 @@ class Ledgers:
         return question(self.view)
 
 
+def _at(state: LaneState, *, target_next_offset: int = 57) -> LaneProgress:
+    return LaneProgress(
+        lane=LANE,
+        state=state,
+        position=50,
+        source_next_offset=150,
+        source_end_offset=150,
+        source_start_offset=0,
+        target_next_offset=target_next_offset,
+    )
+
+
+def _stalled(reason: StallReason) -> Stalled:
+    return Stalled(reason=reason, detail="", since_ms=1)
+
+
+@pytest.mark.parametrize(
+    ("at", "has_map"),
+    [
+        (_at(_stalled(StallReason.RETENTION_OVERRUN)), True),
+        (_at(_stalled(StallReason.TOPIC_RECREATED)), False),
+        (_at(_stalled(StallReason.NOT_AUTHORISED), target_next_offset=-1), False),
+        (_at(Starting()), False),
+    ],
+    ids=["overrun", "source recreated", "never placed", "starting"],
+)
+def test_a_lane_whose_place_or_source_topic_is_another_translates_nothing(
+    at: LaneProgress, has_map: bool
+) -> None:
+    flow_map = RunningMap(
+        FlowConfig(id=FLOW, enabled=True), cast("LedgerService", Ledgers()), lambda: {LANE: at}
+    )
+
+    lanes, answers = flow_map.translate({(ORDERS, 120)})
+
+    assert (ORDERS in lanes, bool(answers)) == (has_map, has_map)
+
+
 def test_lanes_and_translations_come_from_one_look() -> None:
     ledgers, looks = Ledgers(), 0
 
     def progress() -> dict[LaneId, LaneProgress]:
         nonlocal looks
         looks += 1
-        at = LaneProgress(
-            lane=LANE,
-            state=Copying(),
-            position=50,
-            source_next_offset=150,
-            source_end_offset=150,
-            source_start_offset=0,
-            target_next_offset=57,
-        )
-        return {LANE: at}
+        return {LANE: _at(Copying())}
 
     flow_map = RunningMap(
         FlowConfig(id=FLOW, enabled=True), cast("LedgerService", ledgers), progress

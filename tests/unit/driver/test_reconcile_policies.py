@@ -1,0 +1,170 @@
+"""What a driver decides about stalled lanes, and what that means for `run --once`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from heliograph.broker.clients import Clients
+from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.driver.reconcile import Reconciler
+from heliograph.ledger.service import LedgerService
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Idle,
+    Lane,
+    LaneId,
+    LaneLoad,
+    LaneProgress,
+    LaneState,
+    OffsetRange,
+    SlotId,
+    Stalled,
+    StallReason,
+    TopicId,
+    TopicName,
+    TopicPartition,
+)
+
+FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
+PARTITION = TopicPartition(topic=TopicName("orders"), partition=0)
+OLD, NEW = TopicId("old"), TopicId("new")
+RECREATED = Stalled(reason=StallReason.TOPIC_RECREATED, detail="", since_ms=1)
+OVERRUN = Stalled(
+    reason=StallReason.RETENTION_OVERRUN,
+    detail="",
+    since_ms=1,
+    lost=OffsetRange(start=3, end=7),
+)
+
+
+class Ledgers:
+    """Notes what was decided; the source topic is `NEW`."""
+
+    def __init__(self) -> None:
+        self.decided: list[str] = []
+
+    def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> None:
+        self.decided.append(f"skip {lost.start}-{lost.end}")
+
+    def restart(self, lane: Lane, progress: LaneProgress) -> TopicId:
+        self.decided.append(f"restart at {progress.position}")
+        return NEW
+
+
+class Slots:
+    def __init__(self, state: LaneState) -> None:
+        self.state = state
+        self.resumed = 0
+
+    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None: ...
+
+    def resume(self, ids: Iterable[LaneId]) -> None:
+        self.resumed += 1
+
+    def progress(self) -> Mapping[LaneId, LaneProgress]:
+        at = LaneProgress(
+            lane=lane(OLD).id,
+            state=self.state,
+            position=5,
+            source_next_offset=5,
+            source_end_offset=5,
+            source_start_offset=0,
+            target_next_offset=5,
+        )
+        return {at.lane: at}
+
+    def loads(self) -> Mapping[LaneId, LaneLoad]:
+        return {}
+
+    def current(self) -> Mapping[LaneId, SlotId]:
+        return {}
+
+
+def lane(topic_id: TopicId) -> Lane:
+    return Lane(id=LaneId(flow=FLOW, source=PARTITION), target=PARTITION, source_topic_id=topic_id)
+
+
+def reconciler(ledgers: Ledgers, *, acts: bool, topic_id: TopicId = OLD) -> Reconciler:
+    """With one lane planned, of a flow whose policies act on what happens to it, or stall."""
+    flow = FlowConfig(id=FLOW, enabled=True)
+    if acts:
+        flow = flow.model_copy(
+            update={"on_topic_recreated": "restart", "on_retention_overrun": "skip"}
+        )
+    config = MirrorConfig(
+        clusters={
+            alias: ClusterConfig(alias=alias, bootstrap_servers=("127.0.0.1:1",))
+            for alias in (FLOW.source, FLOW.target)
+        },
+        pairs=(flow,),
+    )
+    made = Reconciler(config, cast("LedgerService", ledgers), Clients(config), 1)
+    state = made._flows[FLOW]
+    state.lanes, state.ready, state.due_s = (lane(topic_id),), True, float("inf")
+    return made
+
+
+def followed(made: Reconciler, slots: Slots) -> bool:
+    """One look of the driver; whether `run --once` would end after it."""
+    return made.finished(asyncio.run(made.apply_policies(slots)))
+
+
+@pytest.mark.parametrize("stall", [RECREATED, OVERRUN], ids=["recreated", "overrun"])
+def test_a_lane_that_a_policy_lets_go_on_is_not_done_until_it_has_gone_on(stall: Stalled) -> None:
+    """The decision is written, and the slot still reports the stall: `--once` must not end."""
+    made, slots = reconciler(Ledgers(), acts=True), Slots(stall)
+
+    ended = [followed(made, slots) for _ in range(3)]
+    slots.state = Idle()
+
+    assert ended == [False, False, False]
+    assert followed(made, slots)
+
+
+@pytest.mark.parametrize("stall", [RECREATED, OVERRUN], ids=["recreated", "overrun"])
+def test_a_lane_that_waits_for_an_operator_is_done(stall: Stalled) -> None:
+    ledgers = Ledgers()
+
+    assert followed(reconciler(ledgers, acts=False), Slots(stall))
+    assert ledgers.decided == []
+
+
+def test_one_stall_is_decided_on_once_even_when_it_is_reported_for_the_lanes_next_topic() -> None:
+    """A second start at the same position would take away what was mirrored since the first."""
+    ledgers = Ledgers()
+    made, slots = reconciler(ledgers, acts=True), Slots(RECREATED)
+
+    followed(made, slots)
+    due_in_s = made.due_in_s
+    made._flows[FLOW].lanes = (lane(NEW),)
+    followed(made, slots)
+
+    assert ledgers.decided == ["restart at 5"]
+    assert due_in_s == 0.0  # the lane learns the new topic's id from a new plan,
+    assert slots.resumed == 0  # not from a resume
+
+
+def test_a_lane_that_names_the_new_topic_already_is_resumed() -> None:
+    slots = Slots(RECREATED)
+
+    followed(reconciler(Ledgers(), acts=True, topic_id=NEW), slots)
+
+    assert slots.resumed == 1
+
+
+def test_the_same_stall_that_comes_again_is_decided_on_again() -> None:
+    ledgers = Ledgers()
+    made = reconciler(ledgers, acts=True)
+
+    followed(made, Slots(RECREATED))
+    followed(made, Slots(replace(RECREATED, since_ms=2)))
+    followed(made, Slots(OVERRUN))
+    followed(made, Slots(replace(OVERRUN, lost=OffsetRange(start=3, end=9))))
+
+    assert ledgers.decided == ["restart at 5", "restart at 5", "skip 3-7", "skip 3-9"]
