@@ -24,9 +24,9 @@ from kio.schema.metadata.v12 import response as metadata_response
 
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Connection, open_connection
-from heliograph.config.clients import aiokafka_settings
+from heliograph.config.clients import aiokafka_settings, without_listeners
 from heliograph.config.schema import ClientRole, ClusterConfig
-from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised
+from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised, WireError
 from heliograph.model import ClusterAlias, TopicId, TopicName, TopicPartition
 
 EARLIEST: Final = -2
@@ -82,12 +82,13 @@ class Cluster:
         self.alias = alias
         self._needs = needs
         """What is done to topics here: a broker that hides one says only that it is hidden."""
-        self._bootstrap = tuple(bootstrap)
+        self._bootstrap = without_listeners(bootstrap)
         self._settings = settings
         self._brokers: dict[int, tuple[str, int]] = {}
         self._topics: dict[TopicName, Topic] = {}
         self._hidden: dict[TopicName, BrokerError] = {}
         self._closings = 0
+        self._answered_last: int | None = None
         self._connections: dict[tuple[int, str], Connection] = {}
         self._locks: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -252,14 +253,20 @@ class Cluster:
         self._connections.clear()
 
     async def _ask_any(self, message: Any, answer_type: type[Any]) -> Any:
-        """Ask whichever broker answers first in turn: known ones, then the bootstrap list."""
+        """Ask whichever broker answers first in turn: known ones, then the bootstrap list.
+
+        The one that answered last comes first, so that a silent one costs its time-out once.
+        """
         problems: list[str] = []
-        for broker in list(self._brokers):
+        for broker in sorted(self._brokers, key=lambda known: known != self._answered_last):
             try:
                 connection = await self.connection(broker, "control")
-                return await connection.call(message, answer_type)
+                answer = await connection.call(message, answer_type)
             except BrokerUnreachable as exc:
                 problems.append(str(exc))
+            else:
+                self._answered_last = broker
+                return answer
         for server in self._bootstrap:
             host, _, port = server.rpartition(":")
             try:
@@ -304,6 +311,9 @@ class Cluster:
                 answer = await connection.call(message(rows), answer_type)
             except BrokerError as exc:
                 found.update(dict.fromkeys(asked, exc))
+                return
+            except WireError as exc:
+                found.update(dict.fromkeys(asked, BrokerError(str(exc))))
                 return
             for topic in answer.topics:
                 for row in topic.partitions:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,7 +25,10 @@ from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised, Wir
 FRAME_BYTES_MAX: Final = 512 * 1024 * 1024
 CLIENT_ID: Final = "heliograph"
 ANSWER_S_MAX: Final = 30.0
-"""How long a broker may take to answer one request."""
+"""How long a broker may be silent before it has answered a request."""
+_DEAD_PEER_S: Final = 30
+"""How long a peer may acknowledge nothing, sent or probed for, before the kernel gives it up."""
+_PROBE_EVERY_S: Final = 10
 # What leaves a handful of large requests in the kernel's hands without asyncio copying a long tail
 # again for every partial send.
 WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
@@ -56,6 +60,7 @@ class Connection:
         """Set while the transport takes more without letting its buffer grow."""
         self.writable.set()
         self._drained = asyncio.Event()
+        self._heard_bytes = 0
 
     @property
     def closed(self) -> bool:
@@ -66,9 +71,10 @@ class Connection:
         low, high = self._versions.get(api_key, (0, -1))
         version = min(high, highest)
         if version < max(low, lowest):
-            raise WireError(
-                f"{self.name}: the broker speaks version {low}..{high} of request {api_key}, "
-                f"needed is {lowest}..{highest} (Kafka 3.1 or newer)"
+            spoken = f"{low} to {high}" if high >= low else "none"
+            raise BrokerError(
+                f"{self.name}: the broker is too old, Kafka 3.1 or newer is needed "
+                f"(of request {api_key} it knows {spoken}, not version {lowest})"
             )
         return version
 
@@ -105,8 +111,9 @@ class Connection:
     ) -> memoryview:
         """One exchange, bounded in time. Raises `BrokerUnreachable`.
 
-        Without an answer in time the connection is closed: a broker answers a connection in order,
-        so whoever waits behind this request would wait as long.
+        A broker that says nothing for `timeout_s` gets its connection closed: it answers in order,
+        so whoever waits behind this request would wait as long. A large answer on a slow link may
+        take longer than that, as long as it comes.
         """
         done: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
 
@@ -120,12 +127,18 @@ class Connection:
 
         self.send(api_key, version, parts, settle)
         try:
-            # Not wait_for: before Python 3.12 it may swallow a cancellation that meets the answer.
-            async with asyncio.timeout(timeout_s):
-                return await done
-        except TimeoutError as exc:
-            self.close(exc)
-            raise BrokerUnreachable(f"{self.name}: no answer in {timeout_s:.0f} s") from exc
+            while not done.done():
+                heard_bytes = self._heard_bytes
+                await asyncio.wait({done}, timeout=timeout_s)
+                if not done.done() and self._heard_bytes == heard_bytes:
+                    done.cancel()
+                    silent = BrokerUnreachable(f"{self.name}: no answer in {timeout_s:.0f} s")
+                    self.close(silent)
+                    raise silent
+            return done.result()
+        finally:
+            # Whoever was cancelled while it waited must not leave an answer that nobody takes.
+            done.cancel()
 
     async def call(
         self, message: Any, answer_type: type[Any], timeout_s: float = ANSWER_S_MAX
@@ -136,7 +149,15 @@ class Connection:
         key, version = int(message.__api_key__), int(message.__version__)
         self.version_of(key, version, version)
         body = await self.request(key, version, [out.getvalue()], timeout_s=timeout_s)
-        return entity_reader(answer_type)(bytes(body), 0)[0]
+        try:
+            return entity_reader(answer_type)(bytes(body), 0)[0]
+        except Exception as exc:
+            # Whatever a decoder raises for bytes it does not know, an error code newer than itself
+            # among them, is one thing to all who ask: an answer that cannot be read.
+            raise WireError(
+                f"{self.name}: its answer to request {key} cannot be read "
+                f"({type(exc).__name__}: {exc})"
+            ) from exc
 
     async def until_drained(self) -> None:
         """Wait for the next moment at which the transport takes more again, or is closed."""
@@ -167,7 +188,12 @@ class Connection:
         transport = writer.transport
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         transport.set_protocol(_Frames(self))
+        _notice_dead_peer(writer.get_extra_info("socket"))
         self._transport = transport
+
+    def heard(self, count: int) -> None:
+        """So many bytes have come."""
+        self._heard_bytes += count
 
     def frame(self, frame: memoryview) -> None:
         """A whole answer has arrived; the buffer behind it belongs to the receiver from here on."""
@@ -201,6 +227,7 @@ class _Frames(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
+        self._owner.heard(nbytes)
         if self._filled < len(self._buffer):
             return
         self._filled = 0
@@ -227,6 +254,25 @@ class _Frames(asyncio.BufferedProtocol):
         self._owner.close(exc)
 
 
+def _notice_dead_peer(connection: socket.socket) -> None:
+    """A machine that lost its power, or a firewall that forgot an idle connection, says nothing:
+    without probes a connection that only waits would wait for ever."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _TCP_OPTIONS.items():
+        number = getattr(socket, option, None)
+        if number is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, number, value)
+
+
+_TCP_OPTIONS: Final = {
+    "TCP_KEEPIDLE": _PROBE_EVERY_S,
+    "TCP_KEEPINTVL": _PROBE_EVERY_S,
+    "TCP_KEEPCNT": _DEAD_PEER_S // _PROBE_EVERY_S,
+    "TCP_USER_TIMEOUT": _DEAD_PEER_S * 1000,
+}
+"""By name: not every system has them all."""
+
+
 async def open_connection(
     host: str, port: int, settings: dict[str, Any], *, cluster: str, timeout_s: float = 15.0
 ) -> Connection:
@@ -250,6 +296,8 @@ async def open_connection(
     except (KafkaError, OSError, TimeoutError, EOFError) as exc:
         why = str(exc) or type(exc).__name__
         raise BrokerUnreachable(f"{name}: {why}") from exc
+    except (AssertionError, ValueError, LookupError) as exc:
+        raise WireError(f"{name}: no Kafka broker answers there ({exc!r})") from exc
     connection = Connection(name, opened._versions)
     # What opened the connection must neither read nor close what is ours now. A stream writer
     # closes its transport when it is collected, so it lives as long as the connection.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, broker_error
+from heliograph.broker.connection import ANSWER_S_MAX
 from heliograph.errors import CorruptBatch, LeaderMoved, OffsetGone
 from heliograph.model import TopicPartition
 from heliograph.wire.batch import BatchHeader, parse_header, verify_crc
@@ -25,6 +26,12 @@ _FETCH_BYTES: Final = 4 * 1024 * 1024
 _FETCH_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
+class _Limits(NamedTuple):
+    wait_ms_max: int
+    bytes_max: int
+    read_committed: bool
+
+
 async def fetch_once(
     cluster: Cluster,
     partition: TopicPartition,
@@ -34,7 +41,22 @@ async def fetch_once(
     bytes_max: int = _FETCH_BYTES,
     read_committed: bool = False,
 ) -> FetchedPartition:
-    """One Fetch of one partition, outside any session."""
+    """One Fetch of one partition, outside any session; from its leader, also if that has moved."""
+    limits = _Limits(wait_ms_max, bytes_max, read_committed)
+    before = cluster.topic(partition.topic)
+    try:
+        return await _fetch_from_leader(cluster, partition, offset, limits)
+    except LeaderMoved:
+        await cluster.refresh([partition.topic])
+        after = cluster.topic(partition.topic)
+        if before is None or after is None or before.id != after.id:
+            raise
+        return await _fetch_from_leader(cluster, partition, offset, limits)
+
+
+async def _fetch_from_leader(
+    cluster: Cluster, partition: TopicPartition, offset: int, limits: _Limits
+) -> FetchedPartition:
     leader, topic = cluster.leader(partition), cluster.topic(partition.topic)
     where = f"cluster {cluster.alias}: {partition}"
     if leader is None or topic is None:
@@ -43,14 +65,18 @@ async def fetch_once(
     connection.version_of(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
     key = (topic_key(topic.id), partition.partition)
     body = fetch_request(
-        wait_ms_max=wait_ms_max,
+        wait_ms_max=limits.wait_ms_max,
         bytes_max=_FETCH_BYTES_MAX,
-        read_committed=read_committed,
+        read_committed=limits.read_committed,
         session_id=0,
         session_epoch=-1,
-        wanted={key: FetchFrom(offset, -1, -1, bytes_max)},
+        wanted={key: FetchFrom(offset, leader.epoch, -1, limits.bytes_max)},
     )
-    answer = parse_fetch_answer(await connection.request(FETCH_KEY, FETCH_VERSION, [body]))
+    answer = parse_fetch_answer(
+        await connection.request(
+            FETCH_KEY, FETCH_VERSION, [body], timeout_s=ANSWER_S_MAX + limits.wait_ms_max / 1000
+        )
+    )
     if answer.error_code != NONE:
         raise broker_error(where, answer.error_code)
     if len(answer.partitions) != 1 or answer.partitions[0].key != key:

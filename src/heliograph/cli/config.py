@@ -45,6 +45,7 @@ _READER_DEFAULTS: Final = {
     "fetch.max.bytes": str(_LIMITS.bytes_max),
     "max.partition.fetch.bytes": str(_LIMITS.partition_bytes),
     "fetch.max.wait.ms": str(_LIMITS.wait_ms_max),
+    "metadata.max.age.ms": str(_LIMITS.metadata_ms_max),
 }
 
 

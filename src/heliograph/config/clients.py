@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
@@ -102,7 +102,7 @@ def confluent_settings(
     """A configuration for confluent-kafka; `extra` wins, `group_id` may stand for `group.id`."""
     security = cluster.security_of(role)
     settings: dict[str, Setting] = {
-        "bootstrap.servers": ",".join(_without_listeners(cluster.bootstrap_servers)),
+        "bootstrap.servers": ",".join(without_listeners(cluster.bootstrap_servers)),
         "client.id": CLIENT_ID,
         "security.protocol": security.protocol,
     }
@@ -121,7 +121,7 @@ def _librdkafka_name(keyword: str) -> str:
     return keyword if kept else keyword.replace("_", ".")
 
 
-def _without_listeners(servers: tuple[str, ...]) -> list[str]:
+def without_listeners(servers: Iterable[str]) -> list[str]:
     """Java allows `SSL://host:port` and ignores what is before the host."""
     return [server.rpartition("://")[2] for server in servers]
 

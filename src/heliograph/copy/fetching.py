@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, broker_error
-from heliograph.broker.connection import Connection
+from heliograph.broker.connection import ANSWER_S_MAX, Connection
 from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running
@@ -78,17 +78,22 @@ class FetchStream:
         self._room = room
         """Set while the slot may keep more bytes."""
         self._lanes: dict[PartitionKey, CarriedLane] = {}
+        self._leader_epochs: dict[PartitionKey, int] = {}
+        """As the metadata had it that sent the lane here. Without one any replica answers a Fetch,
+        and a follower that stopped following would pass for a quiet leader (KAFKA-14255)."""
         self._dirty: set[PartitionKey] = set()
         self._wake = asyncio.Event()
         self._in_session: dict[PartitionKey, FetchFrom] = {}
         self._session_id = 0
         self._session_epoch = 0
 
-    def add(self, lane: CarriedLane) -> None:
-        before = self._lanes.setdefault(_key(lane), lane)
+    def add(self, lane: CarriedLane, leader_epoch: int) -> None:
+        key = _key(lane)
+        before = self._lanes.setdefault(key, lane)
         if before.spec.id != lane.spec.id:
             raise InvariantError(f"{lane.spec.id} would take the records of {before.spec.id}")
-        self._lanes[_key(lane)] = lane
+        self._lanes[key] = lane
+        self._leader_epochs[key] = leader_epoch
         self.changed(lane)
 
     def remove(self, lane: CarriedLane) -> None:
@@ -142,8 +147,10 @@ class FetchStream:
             lane.running is not None and lane.running.backpressured for lane in self._lanes.values()
         )
         wait_ms = self._limits.wait_ms_max
+        if backpressured:
+            wait_ms = min(WAIT_MS_BACKPRESSURED, wait_ms)
         body = fetch_request(
-            wait_ms_max=min(WAIT_MS_BACKPRESSURED, wait_ms) if backpressured else wait_ms,
+            wait_ms_max=wait_ms,
             bytes_max=self._limits.bytes_max,
             read_committed=self._read_committed,
             session_id=self._session_id,
@@ -152,8 +159,11 @@ class FetchStream:
             forgotten=forgotten,
         )
         connection.version_of(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
+        fetched = await connection.request(
+            FETCH_KEY, FETCH_VERSION, [body], timeout_s=ANSWER_S_MAX + wait_ms / 1000
+        )
         try:
-            answer = parse_fetch_answer(await connection.request(FETCH_KEY, FETCH_VERSION, [body]))
+            answer = parse_fetch_answer(fetched)
         except WireError:
             connection.close()
             raise
@@ -183,7 +193,7 @@ class FetchStream:
                 cursor = lane.running.cursor
                 start = FetchFrom(
                     next_offset=cursor.next_offset,
-                    leader_epoch=-1,
+                    leader_epoch=self._leader_epochs[key],
                     last_epoch=cursor.leader_epoch,
                     bytes_max=lane.learned.fetch_bytes,
                 )

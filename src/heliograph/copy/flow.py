@@ -17,11 +17,13 @@ from heliograph.wire.batch import Stamp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """How much one answer may bring and how long a broker may wait for it."""
+    """How a source is read: how much one answer may bring, how long a broker may wait for it."""
 
     bytes_max: int = 16 * 1024 * 1024
     partition_bytes: int = 1024 * 1024
     wait_ms_max: int = 500
+    metadata_ms_max: int = 300_000
+    """How old the source's metadata may get before it is asked for again."""
 
     @classmethod
     def of(cls, alias: ClusterAlias, consumer: Mapping[str, str]) -> FetchLimits:
@@ -41,6 +43,7 @@ _FETCH_KEYS: Final = {
     "fetch.max.bytes": "bytes_max",
     "max.partition.fetch.bytes": "partition_bytes",
     "fetch.max.wait.ms": "wait_ms_max",
+    "metadata.max.age.ms": "metadata_ms_max",
 }
 
 

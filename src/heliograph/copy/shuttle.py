@@ -191,6 +191,7 @@ class Shuttle:
             ledger = LedgerStore(target, ledger_topic(flow_id.source), self._author)
             ledger.on_durable.append(lambda: self._machine.targets.release(flow_id))
             flow = self._flows[flow_id] = Flow(flow_id, source, target, ledger, limits)
+            self._slot.spawn(self._machine.sources.follow_leaders(flow))
         return flow
 
     def _cluster(self, alias: ClusterAlias, role: ClientRole) -> Cluster:

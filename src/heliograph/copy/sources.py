@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from heliograph.broker.cluster import EARLIEST, LATEST
+from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, Leader
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.copy.chunk import PreparedChunk, prepare_chunk
 from heliograph.copy.events import (
@@ -18,6 +20,7 @@ from heliograph.copy.events import (
     Throttled,
 )
 from heliograph.copy.fetching import FetchStream
+from heliograph.copy.flow import Flow
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import RETRY_S, Running, Stop, source_recreated
 from heliograph.copy.slot import Slot
@@ -34,6 +37,15 @@ _OFFSET_OUT_OF_RANGE: Final = 1
 StreamKey = tuple[FlowId, int, bool]
 
 
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    lane: CarriedLane
+    running: Running
+    stream: FetchStream
+    leader: Leader
+    """Whom the lane reads from; another epoch of it is another leader."""
+
+
 class SourceSide:
     """Owned by the lanes' machine, in its event loop."""
 
@@ -47,14 +59,16 @@ class SourceSide:
         self._report = report
         self._targets = targets
         self._streams: dict[StreamKey, FetchStream] = {}
-        self._stream_of: dict[LaneId, FetchStream] = {}
+        self._attached: dict[LaneId, _Attached] = {}
+        self._refreshing: dict[Cluster, dict[LaneId, tuple[CarriedLane, Running]]] = {}
+        """Lanes that wait for the next look at their source's metadata."""
 
     def attach(self, lane: CarriedLane, running: Running) -> None:
         """Put the lane on the stream of its leader, as the cluster's metadata names it."""
         if lane.retiring:
             return
         cluster, source = lane.flow.source, lane.spec.id.source
-        topic, leader = cluster.topic(source.topic), cluster.leader(source)
+        topic, leader = cluster.topic(source.topic), _read_from(lane)
         if topic is not None and topic.id != lane.spec.source_topic_id:
             detail = source_recreated(source)
             self._blocked(lane, running, StallReason.TOPIC_RECREATED, detail)
@@ -76,31 +90,65 @@ class SourceSide:
                 room=self._slot.room,
             )
             self._slot.spawn(stream.run())
-        self._stream_of[lane.spec.id] = stream
-        stream.add(lane)
+        self._attached[lane.spec.id] = _Attached(lane, running, stream, leader)
+        stream.add(lane, leader.epoch)
 
     def detach(self, lane: CarriedLane) -> None:
-        stream = self._stream_of.pop(lane.spec.id, None)
-        if stream is not None:
-            stream.remove(lane)
+        attached = self._attached.pop(lane.spec.id, None)
+        if attached is not None:
+            attached.stream.remove(lane)
 
     def changed(self, lane: CarriedLane) -> None:
         """The lane may be fetched again."""
-        stream = self._stream_of.get(lane.spec.id)
-        if stream is not None:
-            stream.changed(lane)
+        attached = self._attached.get(lane.spec.id)
+        if attached is not None:
+            attached.stream.changed(lane)
 
     def reattach(self, lane: CarriedLane, running: Running) -> None:
-        """Refresh the metadata and report it, so that the lane may be attached."""
-        self._slot.spawn(self._refresh(lane, running))
+        """Refresh the metadata and report it, so that the lane may be attached.
 
-    async def _refresh(self, lane: CarriedLane, running: Running) -> None:
-        try:
-            await lane.flow.source.refresh([lane.spec.id.source.topic])
-        except MirrorError as exc:
-            self._report(lane, SourceFailed(running=running, error=exc))
-        else:
-            self._report(lane, SourceRefreshed(running=running))
+        All lanes of a source that come while one look is under way share the next.
+        """
+        cluster = lane.flow.source
+        if cluster not in self._refreshing:
+            self._refreshing[cluster] = {}
+            self._slot.spawn(self._refresh(cluster))
+        self._refreshing[cluster][lane.spec.id] = (lane, running)
+
+    async def _refresh(self, cluster: Cluster) -> None:
+        while due := self._refreshing[cluster]:
+            self._refreshing[cluster] = {}
+            problem: MirrorError | None = None
+            try:
+                await cluster.refresh({lane.spec.id.source.topic for lane, _ in due.values()})
+            except MirrorError as exc:
+                problem = exc
+            for lane, running in due.values():
+                if problem is None:
+                    self._report(lane, SourceRefreshed(running=running))
+                else:
+                    self._report(lane, SourceFailed(running=running, error=problem))
+        del self._refreshing[cluster]
+
+    async def follow_leaders(self, flow: Flow) -> None:
+        """Look at the source's metadata now and then, and move lanes whose leader is another.
+
+        A leader that was cut off from the others goes on answering as if it were one; no answer of
+        its own says so.
+        """
+        while True:
+            await asyncio.sleep(flow.limits.metadata_ms_max / 1000)
+            of_flow = [each for each in self._attached.values() if each.lane.flow is flow]
+            try:
+                await flow.source.refresh({each.lane.spec.id.source.topic for each in of_flow})
+            except MirrorError:
+                # Lanes that a source does not answer say so themselves.
+                continue
+            for each in of_flow:
+                is_here = self._attached.get(each.lane.spec.id) is each
+                if is_here and _read_from(each.lane) != each.leader:
+                    self.detach(each.lane)
+                    self.attach(each.lane, each.running)
 
     # -- what streams report
 
@@ -206,3 +254,8 @@ class SourceSide:
     ) -> None:
         stop = Stop(reason=reason, detail=detail, retry_s=retry_s, lost=lost)
         self._report(lane, SourceBlocked(running=running, stop=stop))
+
+
+def _read_from(lane: CarriedLane) -> Leader | None:
+    """The broker a lane is read from, as the metadata has it now."""
+    return lane.flow.source.leader(lane.spec.id.source)

@@ -1,23 +1,42 @@
-"""A connection to a broker that accepts and never answers."""
+"""A connection to a broker that is silent, slow, too old, or newer than what reads its answers."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
+from kio.schema.list_offsets.v7 import request as offsets_request
+from kio.schema.list_offsets.v7 import response as offsets_response
 
-from heliograph.broker.connection import Connection
-from heliograph.errors import BrokerUnreachable
+from heliograph.broker import log
+from heliograph.broker.cluster import LATEST, Cluster, Leader, Topic
+from heliograph.broker.connection import Connection, open_connection
+from heliograph.broker.log import fetch_once
+from heliograph.errors import BrokerError, BrokerUnreachable, WireError
+from heliograph.model import ClusterAlias, TopicId, TopicName, TopicPartition
+from tests.kit.small_server import (
+    API_VERSIONS,
+    Reply,
+    handshake_only,
+    silence,
+    small_connection,
+    small_server,
+)
 
-API_VERSIONS = 18
+ORDERS = TopicPartition(topic=TopicName("orders"), partition=0)
+TOPIC_ID = TopicId("0c12b63f-6f93-41ba-bebd-37dfba57c4d4")
+FETCH, LIST_OFFSETS, METADATA = 1, 2, 3
+KNOWN = {FETCH: (0, 13), LIST_OFFSETS: (0, 7), METADATA: (0, 12)}
 
 
 def test_a_request_that_is_never_answered_fails_in_time_and_closes_the_connection() -> None:
     async def ask() -> bool:
-        async with silent_connection() as connection:
-            with pytest.raises(BrokerUnreachable, match=r"broker silent: no answer in 0 s"):
+        async with small_connection(silence) as connection:
+            with pytest.raises(BrokerUnreachable, match=r"broker small: no answer in 0 s"):
                 await connection.request(API_VERSIONS, 3, [b""], timeout_s=0.05)
             return connection.closed
 
@@ -26,7 +45,7 @@ def test_a_request_that_is_never_answered_fails_in_time_and_closes_the_connectio
 
 def test_whoever_waits_behind_an_unanswered_request_is_told_too() -> None:
     async def ask() -> tuple[object, object]:
-        async with silent_connection() as connection:
+        async with small_connection(silence) as connection:
             return await asyncio.gather(
                 connection.request(API_VERSIONS, 3, [b""], timeout_s=0.05),
                 connection.request(API_VERSIONS, 3, [b""], timeout_s=60.0),
@@ -36,25 +55,185 @@ def test_whoever_waits_behind_an_unanswered_request_is_told_too() -> None:
     assert [type(answer) for answer in asyncio.run(ask())] == [BrokerUnreachable] * 2
 
 
-@asynccontextmanager
-async def silent_connection() -> AsyncIterator[Connection]:
-    ended = asyncio.Event()
-
-    async def read_for_ever(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while await reader.read(1024):
-                pass
+def test_a_large_answer_on_a_slow_link_may_take_longer_than_a_silence() -> None:
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer = struct.pack(">ii", 4 + 1 + 8, 1) + b"\0" + b"12345678"
+        for at in range(len(answer)):
+            writer.write(answer[at : at + 1])
+            await writer.drain()
+            await asyncio.sleep(0.02)
         writer.close()
-        ended.set()
 
-    server = await asyncio.start_server(read_for_ever, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
-    connection = Connection("broker silent", {})
-    connection.attach(writer)
-    try:
-        yield connection
-    finally:
-        connection.close()
-        server.close()
-        await ended.wait()
+    async def ask() -> bytes:
+        server = await asyncio.start_server(drip, "127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        connection = Connection("broker slow", {})
+        connection.attach(writer)
+        async with server:
+            answer = bytes(await connection.request(API_VERSIONS, 3, [b""], timeout_s=0.1))
+            connection.close()
+            await asyncio.sleep(0.05)
+            return answer
+
+    assert asyncio.run(ask()) == b"12345678"
+
+
+def test_a_server_that_accepts_and_is_silent_is_given_up_in_time() -> None:
+    async def connect() -> None:
+        async with small_server(silence) as port:
+            await open_connection("127.0.0.1", port, {}, cluster="A", timeout_s=0.1)
+
+    with pytest.raises(BrokerUnreachable, match="cluster A, broker 127"):
+        asyncio.run(connect())
+
+
+def test_a_cluster_does_not_ask_again_on_a_connection_that_fell_silent() -> None:
+    async def ask_twice() -> list[bool]:
+        async with silent_cluster() as cluster:
+            first = await cluster.connection(1, "control")
+            with pytest.raises(BrokerUnreachable):
+                await first.request(METADATA, 12, [b""], timeout_s=0.05)
+            second = await cluster.connection(1, "control")
+            return [first.closed, second.closed, second is first]
+
+    assert asyncio.run(ask_twice()) == [True, False, False]
+
+
+def test_a_log_whose_broker_falls_silent_is_not_read_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log, "ANSWER_S_MAX", 0.05)
+
+    async def read() -> None:
+        async with silent_cluster() as cluster:
+            await fetch_once(cluster, ORDERS, 0)
+
+    with pytest.raises(BrokerUnreachable, match="no answer"):
+        asyncio.run(read())
+
+
+def test_the_kernel_is_told_to_notice_a_peer_that_vanished() -> None:
+    async def options() -> list[int]:
+        async with small_server(handshake_only(KNOWN)) as port:
+            connection = await open_connection("127.0.0.1", port, {}, cluster="A")
+            assert connection._writer is not None
+            opened = connection._writer.get_extra_info("socket")
+            found = [
+                opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+                opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+                opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
+            ]
+            connection.close()
+            return found
+
+    assert asyncio.run(options()) == [1, 10, 30_000]
+
+
+def test_a_broker_that_is_too_old_gets_one_sentence() -> None:
+    async def ask() -> None:
+        async with silent_cluster({METADATA: (0, 8)}) as cluster:
+            await cluster.refresh([ORDERS.topic])
+
+    with pytest.raises(BrokerError) as caught:
+        asyncio.run(ask())
+
+    assert str(caught.value).endswith(
+        "the broker is too old, Kafka 3.1 or newer is needed "
+        "(of request 3 it knows 0 to 8, not version 12)"
+    )
+    assert not caught.value.retriable
+
+
+@pytest.mark.parametrize("cut_at", [None, 12])
+def test_an_answer_that_cannot_be_decoded_is_one_kind_of_error(cut_at: int | None) -> None:
+    """An error code newer than the decoder, and an answer that ends too early."""
+
+    async def ask() -> None:
+        async with small_connection(offsets_answer(200, cut_at)) as connection:
+            connection._versions = {LIST_OFFSETS: (0, 7)}
+            message = offsets_request.ListOffsetsRequest(
+                replica_id=-1,  # type: ignore[arg-type]
+                isolation_level=0,  # type: ignore[arg-type]
+                topics=(),
+            )
+            await connection.call(message, offsets_response.ListOffsetsResponse)
+
+    with pytest.raises(WireError, match="its answer to request 2 cannot be read"):
+        asyncio.run(ask())
+
+
+def test_an_error_code_that_nobody_knows_is_an_answer_of_those_partitions() -> None:
+    async def ask() -> object:
+        async with silent_cluster() as cluster, small_connection(offsets_answer(200)) as odd:
+            odd._versions = KNOWN
+            cluster._connections[1, "control"] = odd
+            return (await cluster.list_offsets([ORDERS], LATEST))[ORDERS]
+
+    found = asyncio.run(ask())
+
+    assert isinstance(found, BrokerError)
+    assert "cannot be read" in str(found)
+
+
+def test_a_broker_that_is_silent_costs_its_time_out_once() -> None:
+    asked: list[int] = []
+
+    class Two(Cluster):
+        async def connection(self, broker: int, purpose: str) -> Connection:
+            asked.append(broker)
+            if broker == 1:
+                raise BrokerUnreachable("broker 1: no answer in 30 s")
+            return _Answering()
+
+    async def ask_twice() -> None:
+        cluster = Two(ClusterAlias("A"), ["127.0.0.1:1"], {})
+        cluster._brokers = {1: ("one", 1), 2: ("two", 2)}
+        for _ in range(2):
+            await cluster.ask_any(object(), object)
+
+    asyncio.run(ask_twice())
+
+    assert asked == [1, 2, 2]
+
+
+def test_a_bootstrap_server_may_name_its_listener() -> None:
+    async def ask() -> None:
+        async with small_server(handshake_only({METADATA: (0, 8)})) as port:
+            cluster = Cluster(ClusterAlias("A"), [f"PLAINTEXT://127.0.0.1:{port}"], {})
+            await cluster.refresh([ORDERS.topic])
+
+    with pytest.raises(BrokerError, match="too old"):
+        asyncio.run(ask())
+
+
+class _Answering(Connection):
+    def __init__(self) -> None:
+        super().__init__("two", {})
+
+    async def call(self, message: object, answer_type: object, timeout_s: float = 1.0) -> object:
+        return message
+
+
+@asynccontextmanager
+async def silent_cluster(
+    versions: dict[int, tuple[int, int]] | None = None,
+) -> AsyncIterator[Cluster]:
+    """One broker that shakes hands, and then says nothing."""
+    async with small_server(handshake_only(versions or KNOWN)) as port:
+        cluster = Cluster(ClusterAlias("A"), [f"127.0.0.1:{port}"], {})
+        cluster._brokers = {1: ("127.0.0.1", port)}
+        leaders = {0: Leader(broker=1, epoch=3)}
+        cluster._topics = {ORDERS.topic: Topic(id=TOPIC_ID, leaders=leaders, partition_count=1)}
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def offsets_answer(code: int, cut_at: int | None = None) -> Reply:
+    def reply(key: int, correlation: int) -> bytes:
+        row = struct.pack(">ihqqi", 0, code, -1, 5, 1) + b"\0"
+        body = struct.pack(">i", 0) + b"\x02\x07orders\x02" + row + b"\0\0"
+        return struct.pack(">i", correlation) + b"\0" + body[:cut_at]
+
+    return reply

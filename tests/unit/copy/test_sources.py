@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from heliograph.broker.cluster import EARLIEST
+from heliograph.broker.cluster import EARLIEST, Leader
 from heliograph.copy import sources
-from heliograph.copy.events import SourceBlocked, SourceEvent, SourceFailed
+from heliograph.copy.events import SourceBlocked, SourceEvent, SourceFailed, SourceRefreshed
 from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running, Stop
 from heliograph.copy.sources import SourceSide
 from heliograph.errors import LeaderMoved
-from heliograph.model import OffsetRange, StallReason, TopicPartition
+from heliograph.model import OffsetRange, StallReason, TopicName, TopicPartition
 from heliograph.wire.fetch import FetchedPartition
 from tests.kit.batches import Record, batch_of
-from tests.unit.copy.kit import OfferedTargets, QuietSlot, carried_lane, running_at
+from tests.unit.copy.kit import FakeCluster, OfferedTargets, QuietSlot, carried_lane, running_at
 
 
 class Side(SourceSide):
@@ -150,7 +152,7 @@ def test_flows_of_one_source_partition_fetch_it_each_with_their_own_sizes() -> N
     for lane in lanes:
         side.attach(lane, running_at(lane))
 
-    streams = [side._stream_of[lane.spec.id] for lane in lanes]
+    streams = [side._attached[lane.spec.id].stream for lane in lanes]
     assert [stream.lanes for stream in streams] == [(lane,) for lane in lanes]
     assert [stream._limits for stream in streams] == [FetchLimits(), small, FetchLimits()]
     assert side.slot.spawned == 3
@@ -162,4 +164,88 @@ def test_a_lane_that_leaves_its_slot_is_not_fetched_again() -> None:
 
     side.attach(lane, running)
 
-    assert side._stream_of == {}
+    assert side._attached == {}
+
+
+class CountedCluster(FakeCluster):
+    """Counts the looks at its metadata."""
+
+    def __init__(self) -> None:
+        self.looks: list[set[TopicName]] = []
+        self.at = Leader(broker=1, epoch=0)
+
+    def leader(self, partition: TopicPartition) -> Leader | None:
+        return self.at
+
+    async def refresh(self, names: Iterable[TopicName]) -> None:
+        self.looks.append(set(names))
+        await asyncio.sleep(0)
+
+
+def lanes_of(count: int, cluster: FakeCluster) -> list[tuple[CarriedLane, Running]]:
+    """Lanes of one flow, running, one for each partition."""
+    first, flow = carried_lane(), carried_lane(FetchLimits(metadata_ms_max=1)).flow
+    flow.source = cluster  # type: ignore[assignment]
+    found: list[tuple[CarriedLane, Running]] = []
+    for number in range(count):
+        source = TopicPartition(topic=TopicName("orders"), partition=number)
+        spec = replace(first.spec, id=replace(first.spec.id, source=source))
+        lane = CarriedLane(spec, flow)
+        lane.enter(running := running_at(lane))
+        found.append((lane, running))
+    return found
+
+
+def test_lanes_that_lost_their_broker_together_cost_two_looks_at_the_metadata() -> None:
+    cluster = CountedCluster()
+    lanes = lanes_of(2_000, cluster)
+
+    async def lose_broker() -> list[SourceEvent]:
+        side = Side()
+        side.slot.spawn = lambda work: asyncio.ensure_future(work)  # type: ignore[assignment]
+        side.reattach(*lanes[0])
+        await asyncio.sleep(0)
+        for each in lanes[1:]:
+            side.reattach(*each)
+        while len(side.events) < len(lanes):
+            await asyncio.sleep(0)
+        return side.events
+
+    events = asyncio.run(lose_broker())
+
+    assert {type(event) for event in events} == {SourceRefreshed}
+    assert len(cluster.looks) == 2
+
+
+@pytest.mark.parametrize("moved_to", [Leader(broker=2, epoch=1), Leader(broker=1, epoch=1)])
+def test_a_lane_follows_its_leader_though_the_one_it_reads_from_still_answers(
+    moved_to: Leader,
+) -> None:
+    cluster = CountedCluster()
+    ((lane, running),) = lanes_of(1, cluster)
+
+    async def move() -> list[Leader]:
+        side = Side()
+        side.attach(lane, running)
+        cluster.at = moved_to
+        following = asyncio.create_task(side.follow_leaders(lane.flow))
+        while not cluster.looks:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        following.cancel()
+        return [each.leader for each in side._attached.values()]
+
+    assert asyncio.run(move()) == [moved_to]
+    assert cluster.looks[0] == {TopicName("orders")}
+
+
+def test_a_fetch_names_the_epoch_of_the_leader_it_is_meant_for() -> None:
+    cluster = CountedCluster()
+    cluster.at = Leader(broker=1, epoch=7)
+    ((lane, running),) = lanes_of(1, cluster)
+    side = Side()
+
+    side.attach(lane, running)
+
+    wanted, _ = side._attached[lane.spec.id].stream._session_changes()
+    assert [start.leader_epoch for start in wanted.values()] == [7]

@@ -90,7 +90,7 @@ CLIENT_NUMBERS: Final = frozenset(
 """Settings of clients that are whole numbers."""
 
 FETCH_NUMBERS: Final = frozenset(
-    {"fetch.max.bytes", "max.partition.fetch.bytes", "fetch.max.wait.ms"}
+    {"fetch.max.bytes", "max.partition.fetch.bytes", "fetch.max.wait.ms", "metadata.max.age.ms"}
 )
 """Settings of the reading consumer that act per flow; each must be above 0."""
 

@@ -1,0 +1,104 @@
+"""A lane reads from the leader of its partition, also after leadership moved while no broker ended.
+
+A follower answers a Fetch that names no leader epoch, so nothing would fail and nothing would say
+that the lane reads from the wrong one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from kio.schema.alter_partition_reassignments.v0 import request, response
+
+from heliograph.broker.cluster import Cluster
+from heliograph.config.clients import aiokafka_settings
+from heliograph.config.schema import ClusterConfig
+from heliograph.model import ClusterAlias
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from tests.kit.inside import InsideMirror, running_inside
+from tests.kit.mirror import Route, route, write_config
+from tests.kit.records import numbered, produce
+from tests.kit.topics import admin_of, create_topic, wait_until
+
+_MOVED: Final = "moved"
+_FAST_START: Final = ("-XX:TieredStopAtLevel=1",)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    spec = ClusterSpec(alias="two", brokers=2, jvm_options=_FAST_START)
+    with local_clusters([spec], root=tmp_path_factory.mktemp("two")) as made:
+        yield made["two"]
+
+
+@pytest.fixture
+def way(
+    two: LocalCluster, pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory
+) -> Route:
+    config = write_config(
+        tmp_path_factory.mktemp("leaders") / "mm2.properties",
+        {"two": two, "to": pair["B"]},
+        {"two->to": {"topics": _MOVED}},
+    )
+    return route(config, ("two", two), ("to", pair["B"]))
+
+
+def test_a_lane_reads_from_the_new_leader_after_leadership_moved_to_it(way: Route) -> None:
+    create_topic(way.source, _MOVED, replicas=2, config={"retention.ms": "-1"})
+    produce(way.source, _MOVED, numbered(20))
+    with running_inside(way.config) as mirror:
+        assert way.assert_arrives(_MOVED) == 20
+        (before,) = _read_from(mirror)
+
+        _prefer(way.source, _MOVED, (1 - before, before))
+        _elect_preferred(way.source, _MOVED)
+        produce(way.source, _MOVED, numbered(20, start=100))
+
+        assert way.assert_arrives(_MOVED) == 40
+        wait_until(lambda: _read_from(mirror) == [1 - before], "the lane reads from its leader")
+
+
+def _read_from(mirror: InsideMirror) -> list[int]:
+    attached = mirror.slots._shuttle._machine.sources._attached
+    return [each.leader.broker for each in attached.values()]
+
+
+def _prefer(cluster: LocalCluster, topic: str, replicas: tuple[int, ...]) -> None:
+    """The first of the replicas is the one that a preferred election makes the leader."""
+    message = request.AlterPartitionReassignmentsRequest(
+        timeout=datetime.timedelta(seconds=30),  # type: ignore[arg-type]
+        topics=(
+            request.ReassignableTopic(
+                name=topic,  # type: ignore[arg-type]
+                partitions=(
+                    request.ReassignablePartition(
+                        partition_index=0,  # type: ignore[arg-type]
+                        replicas=replicas,  # type: ignore[arg-type]
+                    ),
+                ),
+            ),
+        ),
+    )
+
+    async def ask() -> int:
+        alias = ClusterAlias("two")
+        config = ClusterConfig(alias=alias, bootstrap_servers=tuple(cluster.bootstrap.split(",")))
+        reached = Cluster(alias, config.bootstrap_servers, aiokafka_settings(config))
+        try:
+            answer = await reached.ask_any(message, response.AlterPartitionReassignmentsResponse)
+            return int(answer.responses[0].partitions[0].error_code)
+        finally:
+            reached.close()
+
+    assert asyncio.run(ask()) == 0
+
+
+def _elect_preferred(cluster: LocalCluster, topic: str) -> None:
+    partition, admin = TopicPartition(topic, 0), admin_of(cluster)
+    elected = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(30)
+    assert elected[partition] is None, elected
