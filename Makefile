@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Where a machine forbids compiled modules, every process would compile them all again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check soak bench format lock clean
 
