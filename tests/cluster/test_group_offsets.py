@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +29,10 @@ from tests.kit.groups import (
     committed,
     member,
 )
+from tests.kit.inside import InsideMirror
+from tests.kit.mirror import write_config
 from tests.kit.records import numbered, produce
-from tests.kit.topics import create_topic, wait_until
+from tests.kit.topics import admin_of, create_topic, wait_until
 
 Pair = dict[str, LocalCluster]
 
@@ -370,3 +374,22 @@ def test_a_member_that_joins_between_the_comparison_and_the_write_wins(
 
     assert len(joined) == 1
     assert (meanwhile, set(active)) == ({0: 20}, {scene.group})
+
+
+def test_group_offsets_need_no_checkpoints(pair: Pair, topic: TopicNames, tmp_path: Path) -> None:
+    """MirrorMaker 2 syncs no group without checkpoints; here the offsets come from the ledger."""
+    orders, group = create_topic(pair["A"], topic("quiet-orders")), topic("quiet")
+    file = write_config(
+        tmp_path / "mm2.properties",
+        {"quiet": pair["A"], "to": pair["B"]},
+        {"quiet->to": {"topics": orders, "groups": group, "sync.group.offsets.enabled": "true"}},
+    )
+    produce(pair["A"], orders, numbered(100))
+    commit(pair["A"], group, orders, {0: 42})
+
+    with closing(InsideMirror(file)) as inside:
+        inside.catch_up()
+        inside.step("group offsets")
+
+    assert committed(pair["B"], group, f"quiet.{orders}") == {0: 42}
+    assert "quiet.checkpoints.internal" not in admin_of(pair["B"]).list_topics(timeout=30).topics

@@ -15,7 +15,7 @@ from heliograph.broker.records import Record, RecordWriter
 from heliograph.broker.topic_changes import TopicToCreate
 from heliograph.clock import now_ms
 from heliograph.compat.mirror_client import GroupOffset, MirrorClient
-from heliograph.compat.upstream import is_checkpoints, is_internal
+from heliograph.compat.upstream import is_checkpoints
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, NamingPolicyConfig
 from heliograph.config.sections import DEFAULT_POLICY, IDENTITY_POLICY
@@ -517,7 +517,7 @@ def test_policies_read_every_name_as_javas_do(pair: Pair, java: Java, policy: Po
                 ours.topic_source(name),
                 ours.upstream_topic(name),
                 original_topic(ours, name),
-                is_internal(ours, name),
+                ours.is_internal(name),
                 is_heartbeats(ours, name),
                 is_checkpoints(ours, name),
                 client.remote_topic_name("src", name),

@@ -12,8 +12,6 @@ from typing import Final
 
 from heliograph.model import ClusterAlias, TopicName
 from heliograph.topics.naming import (
-    LEDGER_PREFIX,
-    DefaultReplicationPolicy,
     NamingPolicy,
     is_heartbeats,
 )
@@ -68,9 +66,7 @@ def remote_topics(
     policy: NamingPolicy, topics: Iterable[TopicName], source: ClusterAlias | None = None
 ) -> frozenset[TopicName]:
     """Mirrored topics as far as names can tell; with `source`, those mirrored directly from it."""
-    found = {
-        topic: policy.topic_source(topic) for topic in topics if not is_internal(policy, topic)
-    }
+    found = {topic: policy.topic_source(topic) for topic in topics if not policy.is_internal(topic)}
     return frozenset(
         topic
         for topic, alias in found.items()
@@ -83,19 +79,3 @@ def is_checkpoints(policy: NamingPolicy, topic: TopicName) -> bool:
     before, _, after = policy.checkpoints_topic(_ANY_ALIAS).partition(_ANY_ALIAS)
     around_length = len(before) + len(after)
     return topic.startswith(before) and topic.endswith(after) and len(topic) >= around_length
-
-
-def is_internal(policy: NamingPolicy, topic: TopicName) -> bool:
-    """Whether it is none of a user's topics.
-
-    Kafka 4 lets users end names in `internal` (KIP-1074, KAFKA-17200). That is about what is there;
-    what a flow takes along is more careful, see `NamingPolicy.is_internal`.
-    """
-    if not isinstance(policy, DefaultReplicationPolicy):
-        return policy.is_internal(topic)
-    _, _, suffix = policy.offset_syncs_topic(_ANY_ALIAS).partition(_ANY_ALIAS)
-    return (
-        topic.startswith(("__", ".", LEDGER_PREFIX))
-        or (topic.startswith("mm2") and topic.endswith(suffix))
-        or is_checkpoints(policy, topic)
-    )

@@ -28,12 +28,16 @@ DEFAULT_GROUP_FILTER: Final = _MIRROR + "DefaultGroupFilter"
 DEFAULT_CONFIG_FILTER: Final = _MIRROR + "DefaultConfigPropertyFilter"
 BYTE_ARRAY_CONVERTER: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
 
-TOPICS_EXCLUDE: Final = (r".*[\-\.]internal", r".*\.replica", r"__.*")
+TOPICS_EXCLUDE: Final = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 GROUPS_EXCLUDE: Final = ("console-consumer-.*", "connect-.*", "__.*")
 CONFIG_PROPERTIES_EXCLUDE: Final = (
     r"follower\.replication\.throttled\.replicas",
     r"leader\.replication\.throttled\.replicas",
     r"message\.timestamp\.difference\.max\.ms",
+    # MirrorMaker 2 4.3 has these with `log.` before them, which is the broker's name for them and
+    # never matches a topic's. Copied, they would make the target refuse old records.
+    r"message\.timestamp\.before\.max\.ms",
+    r"message\.timestamp\.after\.max\.ms",
     r"message\.timestamp\.type",
     r"unclean\.leader\.election\.enable",
     r"min\.insync\.replicas",

@@ -47,8 +47,8 @@ def _jobs_of(
     flow_map = RunningMap(flow, ledgers, progress)
     if flow.offset_syncs.enabled:
         yield OffsetSyncsJob(flow, clients, flow_map)
+    follower = GroupFollower(flow, clients, flow_map)
     if flow.checkpoints.enabled:
-        follower = GroupFollower(flow, clients, flow_map)
         yield CheckpointsJob(follower)
-        if flow.groups.sync_offsets_enabled:
-            yield GroupOffsetsJob(follower)
+    if flow.groups.sync_offsets_enabled:
+        yield GroupOffsetsJob(follower)

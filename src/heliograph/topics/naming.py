@@ -86,10 +86,11 @@ class DefaultReplicationPolicy:
         return TopicName(topic[len(source) + len(self.separator) :])
 
     def is_internal(self, topic: TopicName) -> bool:
+        # As Kafka 4 has it (KIP-1074): users may end names in `internal`.
         return (
             topic.startswith(("__", ".", LEDGER_PREFIX))
-            or topic.endswith(("-internal", ".internal", self._internal_suffix))
-            or self.is_mirror_bookkeeping(topic)
+            or (topic.startswith("mm2") and topic.endswith(self._internal_suffix))
+            or topic.endswith(self._checkpoints_suffix)
         )
 
     def is_mirror_bookkeeping(self, topic: TopicName) -> bool:

@@ -155,19 +155,16 @@ def _filtered(
 def _internal_because(topic: TopicName, target: TopicName, rules: _Rules) -> str | None:
     """Why the topic may not be mirrored though the filter wants it; None where it may.
 
-    MirrorMaker 2 before 4.0 never mirrors a topic that looks internal, so a user's
-    `orders.internal` is out of its reach. Here naming it is asking for it; a wildcard that happens
-    to match is not.
+    MirrorMaker 2 never mirrors a topic that looks internal. Here naming it is asking for it; a
+    wildcard that happens to match is not.
     """
     if target in BROKER_TOPICS:
         return "brokers of the target write it themselves"
     if target.startswith(LEDGER_PREFIX):
         return "a mirror's own bookkeeping"
-    if not rules.policy.is_internal(topic):
-        return None
     if rules.policy.is_mirror_bookkeeping(topic):
         return "a mirror's own bookkeeping"
-    if topic in rules.in_full:
+    if topic in rules.in_full or not rules.policy.is_internal(topic):
         return None
     return "internal by its name; mirrored only if topics names it in full"
 

@@ -43,6 +43,11 @@ def test_by_default_every_configuration_is_copied_but_the_excluded() -> None:
     assert names.should_copy("delete_retention_ms")
 
 
+@pytest.mark.parametrize("name", ["before.max.ms", "after.max.ms", "difference.max.ms", "type"])
+def test_by_default_nothing_is_copied_that_makes_a_target_refuse_old_records(name: str) -> None:
+    assert not config_filter(flow_with()).should_copy(f"message.timestamp.{name}")
+
+
 def test_a_filter_of_ones_own_is_given_the_flow_and_replaces_the_lists() -> None:
     flow = flow_with(
         topics=("-eu",),

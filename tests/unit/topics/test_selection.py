@@ -113,29 +113,36 @@ def test_an_exclusion_wins_and_is_named() -> None:
     assert decision.target is None
 
 
-@pytest.mark.parametrize(
-    "topic", ["__consumer_offsets", "orders.internal", "orders-internal", ".hidden"]
-)
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "mm2-plans.internal", ".hidden"])
 def test_a_wildcard_does_not_ask_for_internal_topics(topic: str) -> None:
     flow = flow_with(topics=(".*",), topics_exclude=())
 
     assert decide(flow, topic).verdict is Verdict.INTERNAL
 
 
-@pytest.mark.parametrize("spelling", ["orders.internal", r"orders\.internal"])
+def test_a_topic_whose_name_says_it_came_from_its_own_cluster_is_no_cycle_as_in_kafka_4_3() -> None:
+    assert decide(flow_with(topics=(".*",)), "source.orders").target == "source.source.orders"
+
+
+@pytest.mark.parametrize("topic", ["orders.internal", "orders-internal"])
+def test_a_wildcard_takes_users_topics_that_end_in_internal_as_in_kafka_4(topic: str) -> None:
+    assert decide(flow_with(topics=(".*",)), topic).verdict is Verdict.MIRRORED
+
+
+@pytest.mark.parametrize("spelling", ["mm2-plans.internal", r"mm2-plans\.internal"])
 def test_an_internal_topic_named_in_full_is_mirrored(spelling: str) -> None:
     flow = flow_with(topics=(".*", spelling), topics_exclude=())
 
-    decision = decide(flow, "orders.internal")
+    decision = decide(flow, "mm2-plans.internal")
 
     assert decision.verdict is Verdict.MIRRORED
-    assert decision.target == "source.orders.internal"
+    assert decision.target == "source.mm2-plans.internal"
 
 
 def test_an_internal_topic_named_in_full_is_still_excluded_by_the_default_exclusions() -> None:
-    flow = flow_with(topics=("orders.internal",))
+    flow = flow_with(topics=("mm2-plans.internal",))
 
-    assert decide(flow, "orders.internal").verdict is Verdict.EXCLUDED
+    assert decide(flow, "mm2-plans.internal").verdict is Verdict.EXCLUDED
 
 
 @pytest.mark.parametrize(
@@ -145,6 +152,7 @@ def test_an_internal_topic_named_in_full_is_still_excluded_by_the_default_exclus
         "mm2-offsets.A.internal",
         "mm2-offset-syncs.A.internal",
         "A.checkpoints.internal",
+        "mm2-status-A-internal",
     ],
 )
 def test_bookkeeping_of_mirrors_is_not_mirrored_even_when_named(topic: str) -> None:
@@ -187,10 +195,10 @@ def test_a_filter_of_ones_own_decides_and_is_named() -> None:
 
 def test_a_filter_of_ones_own_cannot_ask_for_internal_topics_unless_topics_names_them() -> None:
     path = OWN + "Raising"
-    asked = flow_with(topics=("orders.internal",), topic_filter_class=path)
+    asked = flow_with(topics=("mm2-plans.internal",), topic_filter_class=path)
 
-    assert decide(asked, "orders.internal").verdict is Verdict.MIRRORED
-    assert decide(asked, "other.internal").verdict is Verdict.INTERNAL
+    assert decide(asked, "mm2-plans.internal").verdict is Verdict.MIRRORED
+    assert decide(asked, "mm2-others.internal").verdict is Verdict.INTERNAL
     assert decide(asked, "__consumer_offsets").verdict is Verdict.INTERNAL
     assert select_topics(asked, []).absent == ()
 
