@@ -12,6 +12,7 @@ missing in front of it, and nothing would say so where others had written as muc
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import Final, Protocol
 
@@ -19,10 +20,9 @@ from heliograph.broker.cluster import Cluster
 from heliograph.broker.connection import Answer, Connection
 from heliograph.clock import monotonic_s
 from heliograph.copy.chunk import OutgoingBatch
-from heliograph.copy.events import TargetEvent, TargetFailed
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running
-from heliograph.errors import LeaderMoved, MirrorError, WireError
+from heliograph.errors import InvariantError, LeaderMoved, MirrorError, WireError
 from heliograph.probe import BATCHES_ANSWERED, BATCHES_SENT, probe
 from heliograph.wire.produce import (
     PRODUCE_KEY,
@@ -33,6 +33,8 @@ from heliograph.wire.produce import (
     parse_produce_answer,
     produce_request,
 )
+
+log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX: Final = 2 * 1024 * 1024
 IN_FLIGHT_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -54,9 +56,11 @@ class AppendReports(Protocol):
         running: Running,
         batch: OutgoingBatch,
         row: ProducedPartition | None,
-    ) -> None: ...
+    ) -> None:
+        """The broker's word on this batch; None where its answer leaves the batch out."""
 
-    def on(self, lane: CarriedLane, event: TargetEvent) -> None: ...
+    def failed(self, lane: CarriedLane, error: MirrorError) -> None:
+        """Unknown whether the target has what the lane sent."""
 
 
 class AppendStream:
@@ -76,6 +80,7 @@ class AppendStream:
         self._reports = reports
         self._ready: deque[CarriedLane] = deque()
         self._connection: Connection | None = None
+        self._version = PRODUCE_VERSION_MIN
         self._opening: asyncio.Task[None] | None = None
         self._in_flight_bytes = 0
         self._sent_at_s: deque[float] = deque()
@@ -116,16 +121,26 @@ class AppendStream:
 
     async def _open(self) -> None:
         try:
-            self._connection = await self._cluster.connection(self._broker, self._purpose)
-            asyncio.create_task(self._pump_when_writable(self._connection))  # noqa: RUF006  ends with it
+            connection = await self._cluster.connection(self._broker, self._purpose)
+            self._version = connection.version_of(
+                PRODUCE_KEY, PRODUCE_VERSION_MIN, PRODUCE_VERSION_BY_ID
+            )
+            self._connection = connection
+            asyncio.create_task(self._pump_when_writable(connection))  # noqa: RUF006  ends with it
         except MirrorError as exc:
-            waiting, self._ready = self._ready, deque()
-            for lane in waiting:
-                lane.queued = False
-                self._reports.on(lane, TargetFailed(error=exc))
+            self._cannot_open(exc)
+        except Exception as exc:  # our own bug must show, not leave the lanes waiting
+            log.exception("%s of broker %d: a bug", self._purpose, self._broker)
+            self._cannot_open(InvariantError(f"{type(exc).__name__}: {exc}"))
         finally:
             self._opening = None
         self.pump()
+
+    def _cannot_open(self, error: MirrorError) -> None:
+        waiting, self._ready = self._ready, deque()
+        for lane in waiting:
+            lane.queued = False
+            self._reports.failed(lane, error)
 
     async def _pump_when_writable(self, connection: Connection) -> None:
         while not connection.closed:
@@ -143,16 +158,14 @@ class AppendStream:
             running = lane.running
             if running is None or not lane.sendable:
                 continue
-            batch = running.outgoing.popleft()
-            lane.in_flight += 1
+            batch = lane.take(running)
             request_bytes += len(batch.view)
             taken.append((lane, running, batch))
         if not taken:
             return
         for lane, _, _ in taken:
             self.offer(lane)
-        version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSION_MIN, PRODUCE_VERSION_BY_ID)
-        by_id = version == PRODUCE_VERSION_BY_ID
+        by_id = self._version == PRODUCE_VERSION_BY_ID
         parts = produce_request(
             [
                 (_topic_key(lane, by_id), lane.spec.target.partition, batch.view)
@@ -164,7 +177,7 @@ class AppendStream:
         self._sent_at_s.append(monotonic_s())
         connection.send(
             PRODUCE_KEY,
-            version,
+            self._version,
             parts,
             lambda answer: self._answered(taken, request_bytes, answer, by_id),
         )
@@ -188,14 +201,12 @@ class AppendStream:
         for lane, running, batch in taken:
             row = rows.get((_topic_key(lane, by_id), lane.spec.target.partition))
             self._reports.answered(lane, running, batch, row)
-            # A lane whose first batch travelled alone has not been offered since.
-            self.offer(lane)
         self.pump()
 
     def _failed(self, taken: list[Sent], error: BaseException) -> None:
         trouble = error if isinstance(error, MirrorError) else LeaderMoved(str(error))
         for lane, _, _ in taken:
-            self._reports.on(lane, TargetFailed(error=trouble))
+            self._reports.failed(lane, trouble)
 
 
 def _topic_key(lane: CarriedLane, by_id: bool) -> TopicKey:

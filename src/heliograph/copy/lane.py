@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from heliograph.clock import now_ms
+from heliograph.clock import monotonic_s, now_ms
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
 from heliograph.copy.phases import Draining, LanePhase, Resuming, Running
 from heliograph.ledger.entries import TEXT_CHARS_MAX, HeadEntry, RunsEntry, runs_entries
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 LIVE_MS_MAX: Final = 60_000
 """Older records are a backlog; their age says nothing about latency."""
+FORGOTTEN_S_MIN: Final = 60.0
+"""A target is taken to remember the producer of a lane for so long and no longer; Kafka's
+`producer.id.expiration.ms` is a day and may be set lower."""
 _BACKOFF_S: Final = 0.05
 _BACKOFF_S_MAX: Final = 5.0
 
@@ -57,6 +60,10 @@ class Reached:
     """None until the lane has run here, and while it must not."""
     target_key: bytes = b""
     """The same in the wire's form."""
+    acked_s: float = 0.0
+    """When the last batch was acknowledged."""
+    acked_timestamp_ms: int = -1
+    """The newest timestamp in it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,7 +169,6 @@ class CarriedLane:
         identical: bool,
         target_topic_id: TopicId,
         written_until: int = 0,
-        probe_first_batch: bool = False,
     ) -> Running:
         """The phase of a lane of which all before the cursor is in the target and nothing after it
         is on its way."""
@@ -176,7 +182,6 @@ class CarriedLane:
         return Running(
             cursor=cursor,
             replay_guard=ReplayGuard(cursor.position, written_until),
-            probe_first_batch=probe_first_batch,
         )
 
     def stop_at(self, position: int, *, source_next_offset: int, target_next_offset: int) -> None:
@@ -217,8 +222,26 @@ class CarriedLane:
         if running is None or not running.outgoing:
             return False
         return running.outgoing[0].ticket <= self.flow.ledger.durable and not (
-            running.probe_first_batch and self.in_flight
+            running.probing and self.in_flight
         )
+
+    def take(self, running: Running) -> OutgoingBatch:
+        """The batch to send next, in flight from here on."""
+        if not self.in_flight and self._may_be_forgotten():
+            running.probing = True
+        self.in_flight += 1
+        return running.outgoing.popleft()
+
+    def _may_be_forgotten(self) -> bool:
+        """Whether the target may have forgotten the producer since the last acknowledgement.
+
+        A broker counts a producer's age from the newest record of its last batch, not from when
+        that was appended: of a backlog older than a day it forgets who wrote it at every check.
+        """
+        reached = self.reached
+        idle_s = monotonic_s() - reached.acked_s
+        age_s = now_ms() / 1000 - reached.acked_timestamp_ms / 1000
+        return max(idle_s, age_s) > FORGOTTEN_S_MIN
 
     def ledger_entries(
         self, running: Running, runs: Sequence[Run], *, end_position: int | None
@@ -251,11 +274,12 @@ class CarriedLane:
         reached.position = batch.position + batch.record_count
         reached.target_next_offset = base_offset + batch.record_count
         reached.source_next_offset = batch.source_next_offset
+        reached.acked_s, reached.acked_timestamp_ms = monotonic_s(), batch.max_timestamp_ms
         unacked = running.unacked_runs
         while unacked and unacked[0].position < reached.position:
             unacked.popleft()
         running.buffered_bytes -= len(batch.view)
-        running.probe_first_batch = False
+        running.probing = False
         self.learned.failures = 0
         self.counted.count(batch)
         if not running.outgoing and self.in_flight == 0:

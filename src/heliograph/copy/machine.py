@@ -7,6 +7,10 @@ that lost one waits until none is in flight and then asks the log.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kio.schema.errors import ErrorCode
 
 from heliograph.broker.codes import NONE, OUT_OF_PLACE, broker_error
@@ -48,9 +52,11 @@ from heliograph.copy.resume import Blocked, ResumePoint
 from heliograph.copy.slot import Slot
 from heliograph.copy.sources import SourceSide
 from heliograph.copy.targets import TargetSide
-from heliograph.errors import LeaderMoved, MirrorError, NotAuthorised
+from heliograph.errors import InvariantError, LeaderMoved, MirrorError, NotAuthorised
 from heliograph.model import Paused, Stalled, StallReason
 from heliograph.wire.produce import ProducedPartition
+
+log = logging.getLogger(__name__)
 
 
 class LaneMachine:
@@ -136,21 +142,44 @@ class LaneMachine:
         row: ProducedPartition | None,
     ) -> None:
         """The target's answer to a batch that is no longer in flight; None where it is left out."""
-        if (
-            running is lane.running
-            and row is not None
-            and row.error_code == NONE
-            and row.base_offset >= lane.reached.target_next_offset
-        ):
-            lane.settle(running, batch, row.base_offset)
-            self._slot.kept(-len(batch.view))
-            if running.backpressured and running.buffered_bytes < LANE_BYTES_MAX // 2:
-                running.backpressured = False
-                self.sources.changed(lane)
-            if not running.outgoing and not lane.in_flight:
-                self.on(lane, DRAINED)
+        with self._guarded(lane):
+            if running is lane.running and row is not None and _is_next(lane, batch, row):
+                self._acknowledged(lane, running, batch, row.base_offset)
+            else:
+                self.on(lane, _refusal(lane, batch, row))
+
+    def failed(self, lane: CarriedLane, error: MirrorError) -> None:
+        """Unknown whether the target has what the lane sent."""
+        with self._guarded(lane):
+            self.on(lane, TargetFailed(error=error))
+
+    def _acknowledged(
+        self, lane: CarriedLane, running: Running, batch: OutgoingBatch, base_offset: int
+    ) -> None:
+        lane.settle(running, batch, base_offset)
+        self._slot.kept(-len(batch.view))
+        if running.backpressured and running.buffered_bytes < LANE_BYTES_MAX // 2:
+            running.backpressured = False
+            self.sources.changed(lane)
+        if lane.in_flight:
+            return
+        if running.outgoing:
+            # Since a batch that travelled alone the lane has not been offered.
+            self.targets.offer(lane, running)
         else:
-            self.on(lane, _refusal(lane, batch, row))
+            self.on(lane, DRAINED)
+
+    @contextmanager
+    def _guarded(self, lane: CarriedLane) -> Iterator[None]:
+        """Our own bug stalls this lane; the others of the same answer are still to be told."""
+        try:
+            yield
+        except Exception as exc:
+            log.exception("%s: a bug", lane.spec.id)
+            if isinstance(lane.phase, Closed):
+                return
+            detail = f"{type(exc).__name__}: {exc}"
+            self._stall(lane, Stop(reason=StallReason.BUG, detail=detail, retry_s=RETRY_S))
 
     # -- what a phase begins with
 
@@ -206,7 +235,6 @@ class LaneMachine:
                     identical=found.identical,
                     target_topic_id=found.target_topic_id,
                     written_until=found.written_until,
-                    probe_first_batch=found.is_unknown,
                 ),
             )
 
@@ -246,6 +274,19 @@ class LaneMachine:
         self._slot.later(delay_s, due)
 
 
+def _is_next(lane: CarriedLane, batch: OutgoingBatch, row: ProducedPartition) -> bool:
+    """Whether the target appended the batch behind what was acknowledged before.
+
+    A later batch that is answered first is no proof of the earlier one: its records would pass for
+    somebody else's, and the map would move by them.
+    """
+    return (
+        row.error_code == NONE
+        and batch.position == lane.reached.position
+        and row.base_offset >= lane.reached.target_next_offset
+    )
+
+
 def _refusal(
     lane: CarriedLane, batch: OutgoingBatch, row: ProducedPartition | None
 ) -> SequenceMismatch | BatchTooLarge | TargetFailed:
@@ -270,6 +311,8 @@ def _refusal(
 def _target_reason(error: MirrorError) -> StallReason:
     if isinstance(error, NotAuthorised):
         return StallReason.NOT_AUTHORISED
+    if isinstance(error, InvariantError):
+        return StallReason.BUG
     return StallReason.TARGET_UNREACHABLE if error.retriable else StallReason.REFUSED_BY_TARGET
 
 

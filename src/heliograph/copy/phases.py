@@ -14,10 +14,19 @@ from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
 from heliograph.ledger.entries import new_author
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
-from heliograph.model import OffsetRange, Paused, Stalled, StallReason, TopicPartition
+from heliograph.model import (
+    ClusterAlias,
+    OffsetRange,
+    Paused,
+    Stalled,
+    StallReason,
+    TopicPartition,
+)
 
 LANE_BYTES_MAX: Final = 16 * 1024 * 1024
 """More than this waiting for the target, and the lane is not fetched until half of it has gone."""
+StreamKey = tuple[ClusterAlias, int, int]
+"""A connection to a target: cluster, broker, number."""
 RETRY_S: Final = 30.0
 """How often a lane that a broker refused is tried again: what was wrong may have changed."""
 
@@ -44,7 +53,7 @@ class Running:
 
     cursor: LaneCursor
     replay_guard: ReplayGuard
-    probe_first_batch: bool = False
+    probing: bool = True
     """Whether the next batch travels alone: a target that knows nothing of the producer takes any
     sequence as its first, so one refused would be skipped by the one behind it."""
     author: str = field(default_factory=new_author)
@@ -55,8 +64,8 @@ class Running:
     """Runs written ahead whose first record is not acknowledged yet."""
     buffered_bytes: int = 0
     """Queued and in flight."""
-    append_stream: int = -1
-    """Which connection carries the lane; chosen with the first batch, kept until the end."""
+    append_stream: StreamKey | None = None
+    """Which connection carries the lane; another may be chosen only while nothing is in flight."""
     backpressured: bool = False
     """Whether fetching waits until the target has taken more."""
     throttled: bool = False

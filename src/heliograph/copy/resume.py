@@ -52,8 +52,6 @@ class ResumePoint:
     identical: bool
     foreign_records: int = 0
     """Found since the last head and not in the map before."""
-    is_unknown: bool = False
-    """Whether the target knows nothing of the producer, and so takes any sequence as its first."""
     written_until: int = 0
     """Up to where the map has been written, records there or not."""
 
@@ -306,7 +304,6 @@ def _resume_at(
         target_topic_id=target_topic_id,
         identical=runs.identical(position + 1),
         foreign_records=foreign_records,
-        is_unknown=not found.is_remembered,
         written_until=runs.written_until,
     )
 

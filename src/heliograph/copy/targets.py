@@ -8,18 +8,15 @@ from typing import Final
 
 from heliograph.copy.appending import AppendReports, AppendStream
 from heliograph.copy.chunk import PreparedChunk
-from heliograph.copy.events import TargetFailed
 from heliograph.copy.lane import CarriedLane
-from heliograph.copy.phases import Running
+from heliograph.copy.phases import Running, StreamKey
 from heliograph.copy.slot import Slot
-from heliograph.model import ClusterAlias, FlowId
+from heliograph.model import FlowId
 from heliograph.probe import RUNS_DURABLE, RUNS_TO_WRITE, probe
 from heliograph.wire.batch import is_compressed
 
 APPEND_STREAMS: Final = 2
 """Connections to each target broker: compressed batches are validated on one thread of each."""
-
-StreamKey = tuple[ClusterAlias, int, int]
 
 
 class TargetSide:
@@ -43,7 +40,7 @@ class TargetSide:
             self._gated[lane.spec.id.flow].add(lane)
         self._slot.kept(lane.enqueue(running, chunk, runs, ticket))
         if chunk.batches:
-            self._pump_soon(lane, running)
+            self.offer(lane, running)
 
     def release(self, flow: FlowId) -> None:
         """The flow's ledger has more on disk: send what waited for it."""
@@ -53,7 +50,7 @@ class TargetSide:
         for lane in tuple(gated):
             running = lane.running
             if running is not None and lane.sendable:
-                self._pump_soon(lane, running)
+                self.offer(lane, running)
             waiting = running.outgoing if running is not None else ()
             if not waiting or waiting[-1].ticket <= lane.flow.ledger.durable:
                 gated.discard(lane)
@@ -66,12 +63,11 @@ class TargetSide:
         for stream in self._streams.values():
             stream.close()
 
-    def _pump_soon(self, lane: CarriedLane, running: Running) -> None:
+    def offer(self, lane: CarriedLane, running: Running) -> None:
         """Offer the lane now; send once for all lanes of this turn, so that requests are packed."""
         stream = self._stream(lane, running)
         if stream is None:
-            error = lane.flow.target.no_leader_error(lane.spec.target)
-            self._reports.on(lane, TargetFailed(error=error))
+            self._reports.failed(lane, lane.flow.target.no_leader_error(lane.spec.target))
             return
         stream.offer(lane)
         if not self._pump_due:
@@ -84,18 +80,18 @@ class TargetSide:
             stream.pump()
 
     def _stream(self, lane: CarriedLane, running: Running) -> AppendStream | None:
-        cluster, target = lane.flow.target, lane.spec.target
-        leader = cluster.leader(target)
-        if leader is None:
-            return None
-        if running.append_stream < 0:
-            running.append_stream = _stream_index(lane, running)
-        key = (cluster.alias, leader.broker, running.append_stream)
+        """That of the leader. While something is in flight it stays the same, whoever leads: on
+        another connection a batch could overtake the one in front of it."""
+        cluster = lane.flow.target
+        if not lane.in_flight or running.append_stream is None:
+            leader = cluster.leader(lane.spec.target)
+            if leader is None:
+                return None
+            running.append_stream = (cluster.alias, leader.broker, _stream_index(lane, running))
+        key = running.append_stream
         stream = self._streams.get(key)
         if stream is None:
-            stream = self._streams[key] = AppendStream(
-                cluster, leader.broker, key[2], self._reports
-            )
+            stream = self._streams[key] = AppendStream(cluster, key[1], key[2], self._reports)
         return stream
 
 

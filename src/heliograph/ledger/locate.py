@@ -43,8 +43,6 @@ class At:
     """The lane stands at this position, and the map is right up to it."""
 
     position: int
-    is_remembered: bool
-    """Whether the leader remembers the producer; otherwise it takes any sequence as its first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +110,13 @@ def locate(record: LaneRecord, log: LogState, *, target_topic_id: TopicId | None
         if overlap_at is None or overlap_at > position:
             expected = runs.target_offset_at(position)
             if expected == log.end:
-                return At(position=position, is_remembered=True)
+                return At(position=position)
             if expected > log.end:
                 return AheadOfEnd(position=position)
     elif log.end < anchor.target_offset:
         return Truncated(anchor=anchor)
     elif log.end == anchor.target_offset and (overlap_at is None or overlap_at > anchor.position):
-        return At(position=anchor.position, is_remembered=False)
+        return At(position=anchor.position)
     before = runs.run_before_overlap
     if before is not None and before.position < anchor.position:
         # The log says which of the two runs is right; the last head is too late to begin there.
@@ -198,7 +196,7 @@ class Scan:
             # What lay between was deleted on the target; while only we write there, it was ours.
             deleted = max(0, self._log.start - self._anchor.target_offset)
             position = self._anchor.position + (deleted if only_ours else 0)
-        return At(position=position, is_remembered=self._remembered is not None)
+        return At(position=position)
 
     def own_end(self, position: int) -> int:
         """Where our records end on the target, records of others behind them left out."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from heliograph.broker.cluster import Leader, Topic
+from heliograph.clock import now_ms
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
 from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.lane import CarriedLane
@@ -93,7 +94,7 @@ class OfferedTargets(TargetSide):
         super().__init__(slot, None)  # type: ignore[arg-type]
         self.offered: list[CarriedLane] = []
 
-    def _pump_soon(self, lane: CarriedLane, running: Running) -> None:
+    def offer(self, lane: CarriedLane, running: Running) -> None:
         if lane.sendable:
             self.offered.append(lane)
 
@@ -115,16 +116,18 @@ def carried_lane(
     return CarriedLane(spec, flow)
 
 
-def running_at(lane: CarriedLane, offset: int = 0, *, probe_first_batch: bool = False) -> Running:
+def running_at(lane: CarriedLane, offset: int = 0) -> Running:
     """A phase for the lane, as a resume would give it; the lane is not in it yet."""
     cursor = LaneCursor(next_offset=offset, position=0, target_offset=0, source_expected=offset)
-    return lane.run_from(
-        cursor, identical=False, target_topic_id=TOPIC_ID, probe_first_batch=probe_first_batch
-    )
+    return lane.run_from(cursor, identical=False, target_topic_id=TOPIC_ID)
 
 
 def chunk(
-    running: Running, runs: list[Run] | None = None, *, size_bytes: int = 61
+    running: Running,
+    runs: list[Run] | None = None,
+    *,
+    size_bytes: int = 61,
+    max_timestamp_ms: int | None = None,
 ) -> PreparedChunk:
     """One batch that follows the cursor, which moves on."""
     cursor = running.cursor
@@ -134,7 +137,7 @@ def chunk(
         view=memoryview(bytes(size_bytes)),
         source_offset=cursor.next_offset,
         source_next_offset=cursor.next_offset + RECORDS,
-        max_timestamp_ms=-1,
+        max_timestamp_ms=now_ms() if max_timestamp_ms is None else max_timestamp_ms,
     )
     cursor.next_offset += RECORDS
     cursor.source_expected = cursor.next_offset
@@ -146,5 +149,4 @@ def chunk(
 def send(lane: CarriedLane) -> OutgoingBatch:
     """What an append stream does when it sends the lane's next batch."""
     assert lane.running is not None
-    lane.in_flight += 1
-    return lane.running.outgoing.popleft()
+    return lane.take(lane.running)

@@ -29,7 +29,7 @@ from heliograph.copy.events import (
     Throttled,
     ThrottleOver,
 )
-from heliograph.copy.lane import CarriedLane
+from heliograph.copy.lane import FORGOTTEN_S_MIN, CarriedLane
 from heliograph.copy.machine import LaneMachine
 from heliograph.copy.phases import (
     LANE_BYTES_MAX,
@@ -47,6 +47,7 @@ from heliograph.wire.produce import ProducedPartition
 from tests.unit.copy.kit import (
     RECORDS,
     TOPIC_ID,
+    OfferedTargets,
     QuietSlot,
     carried_lane,
     chunk,
@@ -88,15 +89,16 @@ class Scene:
     def __init__(self, *, paused: bool = False) -> None:
         self.slot, self.sources = QuietSlot(), FakeSources()
         self.machine = LaneMachine(self.slot, self.sources)  # type: ignore[arg-type]
+        self.machine.targets = OfferedTargets(self.slot)
         self.lane = carried_lane(paused=paused)
         self.machine.add(self.lane)
 
     def on(self, event: LaneEvent) -> None:
         self.machine.on(self.lane, event)
 
-    def run(self, *, unknown_producer: bool = False) -> Running:
+    def run(self) -> Running:
         """Through a look-up."""
-        self.look_up(_resume_point(self.lane, unknown_producer=unknown_producer))
+        self.look_up(_resume_point(self.lane))
         assert isinstance(self.lane.phase, Running)
         return self.lane.phase
 
@@ -105,11 +107,13 @@ class Scene:
         assert isinstance(self.lane.phase, Resuming)
         self.on(LookedUp(asked=self.lane.phase, found=found))
 
-    def queue(self, batches: int = 1, *, size_bytes: int = 61) -> None:
+    def queue(
+        self, batches: int = 1, *, size_bytes: int = 61, max_timestamp_ms: int | None = None
+    ) -> None:
         running = self.lane.running
         assert running is not None
         for _ in range(batches):
-            prepared = chunk(running, size_bytes=size_bytes)
+            prepared = chunk(running, size_bytes=size_bytes, max_timestamp_ms=max_timestamp_ms)
             self.slot.kept(self.lane.enqueue(running, prepared, [], 0))
 
     def send(self) -> Callable[..., None]:
@@ -133,13 +137,8 @@ def _row(batch: OutgoingBatch, code: int, base_offset: int | None) -> ProducedPa
     )
 
 
-def _resume_point(lane: CarriedLane, *, unknown_producer: bool = False) -> ResumePoint:
-    return ResumePoint(
-        cursor=running_at(lane).cursor,
-        target_topic_id=TOPIC_ID,
-        identical=True,
-        is_unknown=unknown_producer,
-    )
+def _resume_point(lane: CarriedLane) -> ResumePoint:
+    return ResumePoint(cursor=running_at(lane).cursor, target_topic_id=TOPIC_ID, identical=True)
 
 
 # -- the table
@@ -445,17 +444,92 @@ def test_a_batch_that_the_answer_leaves_out_sends_the_lane_to_its_log() -> None:
     assert scene.lane.reached.position == 0
 
 
-def test_the_first_batch_to_a_target_that_does_not_know_the_producer_travels_alone() -> None:
+def test_the_first_batch_after_a_resume_travels_alone() -> None:
+    """The target may know nothing of the producer and would take the second as its first."""
     scene = Scene()
-    scene.run(unknown_producer=True)
-    scene.queue(2)
-    sendable = [scene.lane.sendable]
-    answer = scene.send()
-    sendable.append(scene.lane.sendable)
-    answer()
-    sendable.append(scene.lane.sendable)
+    scene.run()
+    scene.queue(3)
 
-    assert sendable == [True, False, True]
+    assert _sendable_beside_one_in_flight(scene) is False
+    assert _sendable_beside_one_in_flight(scene) is True
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "timestamp_ms", "goes_beside"),
+    [
+        pytest.param(0.0, None, True, id="a moment ago"),
+        pytest.param(FORGOTTEN_S_MIN + 1, None, False, id="idle for long"),
+        pytest.param(0.0, 1_000_000_000_000, False, id="records of long ago"),
+        pytest.param(0.0, -1, False, id="records without a time"),
+    ],
+)
+def test_a_batch_travels_alone_where_the_target_may_have_forgotten_the_producer(
+    idle_s: float, timestamp_ms: int | None, goes_beside: bool
+) -> None:
+    """The lane ran all the time, so that no resume finds the producer gone."""
+    scene = Scene()
+    scene.run()
+    scene.queue(1, max_timestamp_ms=timestamp_ms)
+    scene.send()()
+    scene.lane.reached.acked_s -= idle_s
+    scene.queue(3)
+
+    assert _sendable_beside_one_in_flight(scene) is goes_beside
+    assert _sendable_beside_one_in_flight(scene) is True
+
+
+def test_a_lane_with_batches_in_flight_need_not_ask_whether_the_target_remembers_it() -> None:
+    scene = Scene()
+    scene.run()
+    scene.queue(4)
+    scene.send()()
+    scene.send()
+    scene.lane.reached.acked_s -= FORGOTTEN_S_MIN + 1
+
+    scene.send()
+
+    assert scene.lane.sendable
+
+
+def _sendable_beside_one_in_flight(scene: Scene) -> bool:
+    """Whether another batch may leave before the next one is answered, which it then is."""
+    assert scene.lane.sendable
+    answer = scene.send()
+    sendable = scene.lane.sendable
+    answer()
+    return sendable
+
+
+def test_an_answer_to_a_later_batch_does_not_settle_the_one_in_front_of_it() -> None:
+    """Its records would be counted as somebody else's, and the map would move by them."""
+    scene = Scene()
+    scene.run()
+    scene.queue(2)
+    first, second = scene.send(), scene.send()
+
+    second()
+    first()
+
+    assert scene.lane.reached.foreign_records == 0
+    assert scene.lane.reached.position == 0
+    assert scene.slot.looked_up == [scene.lane]
+
+
+def test_a_bug_in_one_lanes_answer_stalls_that_lane(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    running = scene.run()
+    scene.queue()
+    batch = send(scene.lane)
+    scene.lane.in_flight -= 1
+
+    scene.machine.answered(scene.lane, running, batch, "not an answer")  # type: ignore[arg-type]
+
+    assert isinstance(scene.lane.phase, Stalled)
+    assert scene.lane.phase.reason is StallReason.BUG
+    assert scene.slot._kept_bytes == 0
+    assert "a bug" in caplog.text
+    scene.slot.ring()
+    assert scene.slot.looked_up == [scene.lane]
 
 
 # -- the source

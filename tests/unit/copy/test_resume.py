@@ -151,7 +151,6 @@ def test_a_new_lane_begins_at_the_sources_start_or_end(start_at: StartAt, offset
     found, record = stage.resumed(spec=replace(SPEC, start_at=start_at))
 
     assert at(found) == (0, offset, 3)
-    assert placed(found).is_unknown
     assert not placed(found).identical
     assert record is not None
     (begun,) = record.starts
@@ -275,7 +274,6 @@ def test_a_lane_goes_on_behind_the_last_batch_the_broker_remembers() -> None:
 
     assert at(found) == (15, 15, 15)
     assert placed(found).identical
-    assert not placed(found).is_unknown
     assert placed(found).target_topic_id == stage.target.id_of(TOPIC)
     assert placed(found).foreign_records == 0
 
@@ -299,7 +297,6 @@ def test_a_lane_that_was_only_seeded_begins_with_its_first_record() -> None:
     found = stage.resume(start(source=57, target=57))
 
     assert at(found) == (0, 57, 57)
-    assert placed(found).is_unknown
 
 
 def test_a_lane_goes_on_after_sequences_began_again() -> None:
@@ -336,7 +333,6 @@ def test_a_forgotten_producers_batches_since_the_head_say_how_far_the_lane_came(
     found = stage.resume(start(), head(10, 10))
 
     assert at(found) == (15, 15, 15)
-    assert placed(found).is_unknown
 
 
 def test_a_forgotten_lane_with_nothing_since_its_head_goes_on_there() -> None:

@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+from heliograph.broker.cluster import Leader
+from heliograph.copy.phases import StreamKey
+from heliograph.copy.targets import TargetSide
 from heliograph.ledger.runs import Run
-from tests.unit.copy.kit import OfferedTargets, QuietSlot, carried_lane, chunk, running_at
+from tests.unit.copy.kit import (
+    OfferedTargets,
+    QuietSlot,
+    carried_lane,
+    chunk,
+    running_at,
+    send,
+)
+
+
+class Quiet:
+    """Hears reports and does nothing."""
+
+    def answered(self, *_: Any) -> None: ...
+
+    def failed(self, *_: Any) -> None: ...
 
 
 def test_a_batch_without_runs_behind_one_that_waits_for_its_own_lets_it_go_all_the_same() -> None:
@@ -53,3 +74,31 @@ def test_a_lane_that_let_go_of_its_batches_waits_for_no_ledger() -> None:
     side.release(lane.spec.id.flow)
 
     assert side.offered == []
+
+
+def test_a_lane_changes_its_connection_only_while_nothing_is_in_flight() -> None:
+    """On another one a batch could be answered before the one in front of it."""
+    lane = carried_lane()
+    running = running_at(lane)
+    lane.enter(running)
+    for _ in range(2):
+        lane.enqueue(running, chunk(running), [], 0)
+    leaders = iter((1, 2, 2))
+    target: Any = lane.flow.target
+    target.leader = lambda _: Leader(broker=next(leaders), epoch=0)
+    side = TargetSide(QuietSlot(), Quiet())
+
+    async def offer() -> list[StreamKey | None]:
+        side.offer(lane, running)
+        keys = [running.append_stream]
+        send(lane)
+        side.offer(lane, running)
+        keys.append(running.append_stream)
+        lane.in_flight -= 1
+        lane.queued = False
+        side.offer(lane, running)
+        return [*keys, running.append_stream]
+
+    keys = asyncio.run(offer())
+
+    assert [None if key is None else key[1] for key in keys] == [1, 1, 2]

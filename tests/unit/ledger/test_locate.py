@@ -37,12 +37,8 @@ def log(end: int, last_sequence: int = -1, first: int = 0) -> LogState:
     return LogState(start=first, end=end, last_sequence=last_sequence)
 
 
-def remembered(position: int) -> At:
-    return At(position=position, is_remembered=True)
-
-
-def forgotten(position: int) -> At:
-    return At(position=position, is_remembered=False)
+def at(position: int) -> At:
+    return At(position=position)
 
 
 def needs(position: int, target: int, known: int | None) -> NeedsScan:
@@ -52,18 +48,14 @@ def needs(position: int, target: int, known: int | None) -> NeedsScan:
 @pytest.mark.parametrize(
     ("entries", "seen", "expected"),
     [
-        pytest.param([start()], log(0), forgotten(0), id="nothing copied yet"),
-        pytest.param([start()], log(100, 99), remembered(100), id="the producer's last sequence"),
-        pytest.param(
-            [start(), head(90, 90)], log(100, 99), remembered(100), id="further than the head"
-        ),
-        pytest.param(
-            [start(), head(90, 90)], log(80, 79), remembered(80), id="the log lost its end"
-        ),
+        pytest.param([start()], log(0), at(0), id="nothing copied yet"),
+        pytest.param([start()], log(100, 99), at(100), id="the producer's last sequence"),
+        pytest.param([start(), head(90, 90)], log(100, 99), at(100), id="further than the head"),
+        pytest.param([start(), head(90, 90)], log(80, 79), at(80), id="the log lost its end"),
         pytest.param(
             [start(target=57), head(0, 0, 57)],
             log(57, SEQUENCES - 1),
-            forgotten(0),
+            at(0),
             id="only filler is there",
         ),
         pytest.param(
@@ -72,7 +64,7 @@ def needs(position: int, target: int, known: int | None) -> NeedsScan:
         pytest.param(
             [start(), head(SEQUENCES, SEQUENCES)],
             log(SEQUENCES + 5, 4),
-            remembered(SEQUENCES + 5),
+            at(SEQUENCES + 5),
             id="sequences began again",
         ),
         pytest.param([start()], log(103, 99), needs(0, 0, 100), id="others wrote behind ours"),
@@ -81,7 +73,7 @@ def needs(position: int, target: int, known: int | None) -> NeedsScan:
         ),
         pytest.param([start()], log(98, 99), AheadOfEnd(position=100), id="above the watermark"),
         pytest.param(
-            [start(), head(90, 90)], log(90), forgotten(90), id="forgotten, nothing since the head"
+            [start(), head(90, 90)], log(90), at(90), id="forgotten, nothing since the head"
         ),
         pytest.param(
             [start(), head(90, 90)], log(95), needs(90, 90, None), id="forgotten, more than noted"
@@ -113,7 +105,7 @@ def needs(position: int, target: int, known: int | None) -> NeedsScan:
         pytest.param(
             [start(), head(90, 90), runs((95, 95, 99)), runs((97, 97, 97))],
             log(90, 89),
-            remembered(90),
+            at(90),
             id="an overlap among runs written ahead",
         ),
     ],
@@ -128,7 +120,7 @@ def test_nothing_is_read_off_the_log_of_another_topic() -> None:
     lane = lane_record(start(target_topic_id=OLD), head(7, 9))
 
     assert locate(lane, log(3, 2), target_topic_id=NEW) == TargetRecreated(position=7)
-    assert locate(lane, log(7, 6), target_topic_id=OLD) == remembered(7)
+    assert locate(lane, log(7, 6), target_topic_id=OLD) == at(7)
 
 
 def test_an_id_that_is_not_known_says_nothing() -> None:
@@ -174,21 +166,21 @@ def scanned(
 def test_records_of_others_between_ours_move_the_map() -> None:
     scan, found = scanned(lane_record(start()), log(23, 19), (0, 10, 0), (10, 10, 13))
 
-    assert found == remembered(20)
+    assert found == at(20)
     assert scan.corrected(20, 23) == [Run(position=10, source_offset=10, target_offset=13)]
 
 
 def test_records_of_others_behind_ours_move_only_what_comes_next() -> None:
     scan, found = scanned(lane_record(start()), log(23, 19), (0, 10, 0), (10, 10, 10))
 
-    assert (found, scan.own_end(20)) == (remembered(20), 20)
+    assert (found, scan.own_end(20)) == (at(20), 20)
     assert scan.corrected(20, 23) == [Run(position=20, source_offset=20, target_offset=23)]
 
 
 def test_a_forgotten_producers_batches_say_how_far_the_lane_came() -> None:
     scan, found = scanned(lane_record(start(), head(10, 10)), log(20), (10, 5, 10), (15, 5, 15))
 
-    assert (found, scan.corrected(20, 20)) == (forgotten(20), [])
+    assert (found, scan.corrected(20, 20)) == (at(20), [])
 
 
 def test_a_batch_that_the_leader_remembers_and_does_not_show_is_above_the_watermark() -> None:
@@ -199,7 +191,7 @@ def test_a_batch_that_the_leader_remembers_and_does_not_show_is_above_the_waterm
 
 @pytest.mark.parametrize(
     ("last_sequence", "only_ours", "expected"),
-    [(29, True, remembered(30)), (-1, True, forgotten(25)), (-1, False, forgotten(10))],
+    [(29, True, at(30)), (-1, True, at(25)), (-1, False, at(10))],
     ids=["remembered", "forgotten, and it was ours", "forgotten, and it may be others'"],
 )
 def test_what_retention_deleted_since_the_head_counts_as_far_as_it_was_ours(

@@ -1,0 +1,117 @@
+"""What one connection to a target does with the lanes it carries, without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph.broker.connection import OnAnswer
+from heliograph.copy.appending import AppendStream
+from heliograph.copy.chunk import OutgoingBatch
+from heliograph.copy.lane import CarriedLane
+from heliograph.copy.phases import Running
+from heliograph.errors import MirrorError, WireError
+from heliograph.wire.produce import PRODUCE_VERSION_MIN, ProducedPartition
+from tests.unit.copy.kit import carried_lane, chunk, running_at
+
+
+class FakeConnection:
+    """Keeps what is sent; a test answers it."""
+
+    closed = False
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.sent: list[OnAnswer] = []
+        self._error = error
+
+    def version_of(self, api_key: int, lowest: int, highest: int) -> int:
+        if self._error is not None:
+            raise self._error
+        return PRODUCE_VERSION_MIN
+
+    async def until_drained(self) -> None:
+        await asyncio.Event().wait()
+
+    def send(self, api_key: int, version: int, parts: Any, on_answer: OnAnswer) -> None:
+        self.sent.append(on_answer)
+
+
+class FakeCluster:
+    def __init__(self, connection: FakeConnection) -> None:
+        self._connection = connection
+
+    async def connection(self, broker: int, purpose: str) -> FakeConnection:
+        return self._connection
+
+
+class Reports:
+    def __init__(self) -> None:
+        self.failures: list[tuple[CarriedLane, MirrorError]] = []
+
+    def answered(
+        self,
+        lane: CarriedLane,
+        running: Running,
+        batch: OutgoingBatch,
+        row: ProducedPartition | None,
+    ) -> None:
+        raise AssertionError("nothing is answered here")
+
+    def failed(self, lane: CarriedLane, error: MirrorError) -> None:
+        self.failures.append((lane, error))
+
+
+def waiting_lane() -> CarriedLane:
+    lane = carried_lane()
+    running = running_at(lane)
+    lane.enter(running)
+    lane.enqueue(running, chunk(running), [], 0)
+    return lane
+
+
+async def _pumped(connection: FakeConnection, lane: CarriedLane) -> Reports:
+    reports = Reports()
+    stream = AppendStream(FakeCluster(connection), 1, 0, reports)  # type: ignore[arg-type]
+    stream.offer(lane)
+    stream.pump()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return reports
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        pytest.param(WireError("too old"), "too old", id="a broker that is too old"),
+        pytest.param(KeyError("x"), "KeyError: 'x'", id="a bug"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_leaves_nothing_in_flight(
+    error: Exception, told: str
+) -> None:
+    lane = waiting_lane()
+
+    reports = asyncio.run(_pumped(FakeConnection(error), lane))
+
+    assert [(of, str(why)) for of, why in reports.failures] == [(lane, told)]
+    assert lane.in_flight == 0
+    assert not lane.queued
+
+
+def test_a_lane_that_lost_its_connection_is_told_once() -> None:
+    lane, connection = waiting_lane(), FakeConnection()
+
+    async def lose() -> Reports:
+        reports = await _pumped(connection, lane)
+        (answer,) = connection.sent
+        answer(ConnectionResetError("gone"))
+        return reports
+
+    reports = asyncio.run(lose())
+
+    assert [(of, str(why)) for of, why in reports.failures] == [(lane, "gone")]
+    assert lane.in_flight == 0
