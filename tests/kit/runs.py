@@ -24,7 +24,7 @@ _WORDS_S_MAX: Final = 60.0
 _ORPHAN_S_MAX: Final = 20.0
 _LAST_WORDS: Final = 4_000
 # What only the process itself knows, and says in its log: here and nowhere else in the tests.
-_RUNNING: Final = "lanes handed to"
+_RUNNING: Final = " handed to "
 _COPYING: Final = "first records mirrored"
 
 

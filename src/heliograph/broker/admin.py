@@ -94,6 +94,7 @@ class ClusterAdmin:
         self._timeout_s = timeout_s
         self._errors = ErrorLog(alias=cluster.alias)
         self._client = admin_client(cluster, self._errors)
+        self._was_reached = False
 
     def describe(self) -> ClusterView:
         """Every topic, internal ones too; brokers hide those we may not describe."""
@@ -204,7 +205,11 @@ class ClusterAdmin:
             answers = self._ask(self._client.create_topics, new, operation_timeout=self._timeout_s)
             already = (KafkaError.TOPIC_ALREADY_EXISTS,)
             outcomes |= self._outcomes(answers, "CREATE", already)
-        return outcomes
+        return {
+            topic.name: self._told(topic, outcomes[topic.name])
+            for topic in topics
+            if topic.name in outcomes
+        }
 
     def grow_partitions(self, topics: Sequence[PartitionsToGrow]) -> Mapping[TopicName, Outcome]:
         """Grow each to its count; one that has as many by now is `ALREADY`."""
@@ -242,7 +247,12 @@ class ClusterAdmin:
         return outcomes
 
     def ensure_compacted_topic(
-        self, name: TopicName, *, partitions: int, replication_factor: int
+        self,
+        name: TopicName,
+        *,
+        partitions: int,
+        replication_factor: int,
+        factor_key: str = "replication.factor",
     ) -> Change:
         """Create a topic for our own state, or make sure that the one there is compacted."""
         wanted = TopicToCreate(
@@ -251,6 +261,7 @@ class ClusterAdmin:
             partitions=partitions,
             replication_factor=replication_factor,
             configs={"cleanup.policy": "compact"},
+            factor_key=factor_key,
         )
         present = name in self.describe_topics([name])
         outcome = Change.ALREADY if present else self.create_topics([wanted])[name]
@@ -301,8 +312,12 @@ class ClusterAdmin:
         }
 
     def _metadata(self) -> Any:
-        """Ask in growing steps, so that refused credentials are told before the deadline."""
-        deadline = monotonic_s() + min(self._timeout_s, _REACH_S_MAX)
+        """Ask in growing steps, so that refused credentials are told before the deadline.
+
+        Servers that are not there are asked twice: no patience makes a wrong port right.
+        """
+        began_s = monotonic_s()
+        deadline = began_s + min(self._timeout_s, _REACH_S_MAX)
         step_s = _FIRST_TRY_S
         while True:
             left_s = deadline - monotonic_s()
@@ -313,10 +328,14 @@ class ClusterAdmin:
                 error = self._errors.translated(exc, "DESCRIBE on the cluster")
                 if not error.retriable or monotonic_s() >= deadline:
                     raise error from exc
-                step_s *= 2
+                is_absent = self._errors.says_nothing_is_there
+                if is_absent and monotonic_s() - began_s >= 2 * _FIRST_TRY_S:
+                    raise error from exc
+                step_s = _FIRST_TRY_S if is_absent else 2 * step_s
             else:
                 self._client.poll(0)
                 self._errors.forget()
+                self._was_reached = True
                 return metadata
 
     def _describe_configs(self, resources: list[ConfigResource]) -> Mapping[Any, Future[Any]]:
@@ -351,9 +370,26 @@ class ClusterAdmin:
                 outcomes[TopicName(name)] = Change.ALREADY if known else error
         return outcomes
 
+    def _told(self, topic: TopicToCreate, outcome: Outcome) -> Outcome:
+        """The outcome; a refusal names the topic, and the key to change where that helps."""
+        if not isinstance(outcome, BrokerError) or topic.name in str(outcome):
+            return outcome
+        key = ""
+        if is_one_of(outcome.__cause__, (KafkaError.INVALID_REPLICATION_FACTOR,)):
+            key = f" with {topic.factor_key} = {topic.replication_factor}"
+        why = str(outcome).removeprefix(f"cluster {self.alias}: ")
+        text = f"cluster {self.alias}: topic {topic.name} cannot be created{key}: {why}"
+        told = type(outcome)(text)
+        told.__cause__ = outcome.__cause__
+        return told
+
     def _ask(
         self, call: Callable[..., Mapping[Any, Future[Any]]], what: object, **options: object
     ) -> Mapping[Any, Future[Any]]:
+        if not self._was_reached:
+            # A request waits for a cluster as long as it may take; whether there is one is known
+            # sooner, and why there is none.
+            self._metadata()
         # Callbacks wait in a queue until somebody polls; a client nobody polls keeps them all.
         self._client.poll(0)
         try:

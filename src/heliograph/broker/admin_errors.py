@@ -64,18 +64,29 @@ class ErrorLog:
         self._lock = threading.Lock()
         self._refused: str | None = None
         self._broken: str | None = None
+        self._all_down = False
+
+    @property
+    def says_nothing_is_there(self) -> bool:
+        """Whether every server was tried, and there is none: no such port, or no such name."""
+        with self._lock:
+            broken = (self._broken or "").lower()
+            return self._all_down and any(word in broken for word in ("refused", "resolve"))
 
     def note(self, error: KafkaError) -> None:
         """For librdkafka's `error_cb`."""
         with self._lock:
             if error.code() in _CREDENTIALS_REFUSED:
                 self._refused = error.str()
-            elif error.code() != KafkaError._ALL_BROKERS_DOWN:
+            elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+                self._all_down = True
+            else:
                 self._broken = error.str()
 
     def forget(self) -> None:
         with self._lock:
             self._refused = self._broken = None
+            self._all_down = False
 
     def translated(self, exc: KafkaException, permission: str) -> BrokerError:
         """`permission` is what the broker asks for before it does what was tried."""

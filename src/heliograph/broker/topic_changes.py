@@ -15,6 +15,8 @@ class TopicToCreate:
     partitions: int
     replication_factor: int
     configs: Mapping[str, str]
+    factor_key: str = "replication.factor"
+    """The key of the configuration that has the replication factor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

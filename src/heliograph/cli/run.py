@@ -14,13 +14,14 @@ import typer
 
 from heliograph.broker.kerberos import require_kerberos
 from heliograph.cli.live import open_display
-from heliograph.cli.output import EXIT_STALLED, start_logging
+from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, start_logging
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.driver.run import Progress, RunResult
 from heliograph.driver.run import run as run_mirror
 from heliograph.driver.stop import StopRequest
 from heliograph.model import Stalled
+from heliograph.words import counted
 
 log = logging.getLogger("heliograph")
 
@@ -31,7 +32,10 @@ one ends it at once. Either way nothing is lost and nothing repeated: the next r
 there. A second driver of the same flows stands by and takes over when the first is gone. A flow
 that `heliograph failover` has fenced is mirrored by no driver until its fence is lifted.
 
-Ends with 3 when a lane is stalled at the end, or waits for `heliograph adopt`, or a flow is fenced.
+Ends with 1 when a flow or topic cannot be mirrored (a cluster does not answer, a topic cannot be
+created) or a job such as checkpoints fails; with 3 when a lane is stalled at the end or waits for
+`heliograph adopt`, or all flows are fenced. With --once such a flow is given up after 10 seconds,
+and a lane that is stalled after a minute.
 
 Examples:
 
@@ -103,8 +107,12 @@ def _verdict(result: RunResult) -> int:
     for at in result.stalled:
         if isinstance(at.state, Stalled):
             log.error("%s: stalled: %s: %s", at.lane, at.state.reason, at.state.detail)
-    records = sum(at.records for at in result.progress.values())
-    log.info("%d lanes, %d records mirrored by this run", len(result.progress), records)
+    for flow, why in result.failures.items():
+        log.error("%s: %s", flow, why)
+    records = counted(sum(at.records for at in result.progress.values()), "record")
+    log.info("%s, %s mirrored by this run", counted(len(result.progress), "lane"), records)
+    if result.failures:
+        return EXIT_FAILED
     return 0 if result.is_well else EXIT_STALLED
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from heliograph.broker.records import Record
 from heliograph.compat.internal_topics import InternalTopic
+from heliograph.compat.own_topics import checkpoints_of
 from heliograph.errors import BrokerError, WireError
 from heliograph.groups.checkpoint_plan import doubtful_targets, plan_checkpoints
 from heliograph.groups.follower import GroupFollower, trouble
@@ -28,12 +29,8 @@ class CheckpointsJob:
         self.flow: Final[FlowId] = follower.flow.id
         self.interval_s: Final[float] = follower.flow.checkpoints.interval_s
         self.follower: Final = follower
-        self._topic = InternalTopic(
-            follower.clients,
-            follower.target,
-            follower.checkpoints_topic,
-            replication_factor=follower.flow.checkpoints.replication_factor,
-        )
+        topic = checkpoints_of(follower.flow)
+        self._topic = InternalTopic(follower.clients, follower.target, topic)
 
     def step(self) -> None:
         follower = self.follower

@@ -13,9 +13,10 @@ from heliograph.broker.clients import Clients
 from heliograph.broker.records import Record
 from heliograph.clock import now_ms
 from heliograph.compat.internal_topics import InternalTopic
+from heliograph.compat.own_topics import heartbeats_of
 from heliograph.config.schema import FlowConfig
 from heliograph.model import FlowId
-from heliograph.topics.naming import HEARTBEATS, source_alias, target_alias
+from heliograph.topics.naming import source_alias, target_alias
 from heliograph.wire.mirror_records import Heartbeat, encode_heartbeat
 
 
@@ -27,12 +28,7 @@ class HeartbeatsJob:
         self.interval_s: Final[float] = flow.heartbeats.interval_s
         self._source = source_alias(flow)
         self._target = target_alias(flow)
-        self._topic = InternalTopic(
-            clients,
-            clients.target(flow.id),
-            HEARTBEATS,
-            replication_factor=flow.heartbeats.replication_factor,
-        )
+        self._topic = InternalTopic(clients, clients.target(flow.id), heartbeats_of(flow))
 
     def step(self) -> None:
         self._topic.ensure()

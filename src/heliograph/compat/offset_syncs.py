@@ -13,10 +13,10 @@ from heliograph.broker.records import Record
 from heliograph.clock import monotonic_s
 from heliograph.compat.internal_topics import InternalTopic
 from heliograph.compat.offset_sync_plan import SyncQueue
+from heliograph.compat.own_topics import offset_syncs_of
 from heliograph.config.schema import FlowConfig
 from heliograph.ledger.flow_map import FlowMap
-from heliograph.model import FlowId, TopicName
-from heliograph.topics.naming import naming_policy, source_alias, target_alias
+from heliograph.model import FlowId
 from heliograph.wire.mirror_records import encode_offset_sync
 
 INTERVAL_S: Final = 1.0
@@ -32,7 +32,7 @@ class OffsetSyncsJob:
         self.flow: Final[FlowId] = flow.id
         self._flow_map = flow_map
         self._queue = SyncQueue(lag_max=flow.offset_syncs.lag_max)
-        self._topic = _topic(flow, clients)
+        self._topic = InternalTopic(clients, clients.offset_syncs(flow.id), offset_syncs_of(flow))
         worker = clients.target(flow.id).worker
         self._flush_interval_s = worker.offset_flush_interval_ms / 1000
         self._next_flush_s = monotonic_s() + self._flush_interval_s
@@ -65,19 +65,3 @@ class OffsetSyncsJob:
         pairs = [encode_offset_sync(sync) for sync in pending.values()]
         self._topic.write([Record(key=key, value=value) for key, value in pairs])
         self._queue.written(pending)
-
-
-def _topic(flow: FlowConfig, clients: Clients) -> InternalTopic:
-    return InternalTopic(
-        clients,
-        clients.offset_syncs(flow.id),
-        offset_syncs_topic(flow),
-        replication_factor=flow.offset_syncs.replication_factor,
-    )
-
-
-def offset_syncs_topic(flow: FlowConfig) -> TopicName:
-    """On one side of the flow, named for the other."""
-    on_source = flow.offset_syncs.location == "source"
-    other = target_alias(flow) if on_source else source_alias(flow)
-    return naming_policy(flow).offset_syncs_topic(other)

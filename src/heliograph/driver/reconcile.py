@@ -22,9 +22,9 @@ from heliograph.clock import monotonic_s
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.driver.assignment import assign, weigh
 from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
-from heliograph.driver.prepare import prepare_target
+from heliograph.driver.prepare import Prepared, prepare_target
 from heliograph.errors import BrokerError, NotAuthorised
-from heliograph.ledger.lease import Leaderships
+from heliograph.ledger.lease import Leaderships, Trouble
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
@@ -34,7 +34,6 @@ from heliograph.model import (
     LaneId,
     LaneLoad,
     LaneProgress,
-    LaneState,
     OffsetRange,
     SlotId,
     Stalled,
@@ -47,6 +46,7 @@ from heliograph.topics.lanes import plan_lanes
 from heliograph.topics.observe import observe, with_settings
 from heliograph.topics.provisioning import Severity, plan_provisioning
 from heliograph.topics.selection import Selection, select_topics
+from heliograph.words import counted
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,8 @@ class _FlowState:
     lanes: tuple[Lane, ...] = ()
     ready: bool = False
     """Whether its lanes were planned at least once."""
-    problem: str = ""
+    trouble: Trouble | None = None
+    """Why it could not be planned, or not all of its topics be made ready."""
     unadopted: int = 0
     """Partitions that wait for `heliograph adopt`."""
     due_s: float = 0.0
@@ -85,8 +86,8 @@ class _Planned:
     lanes: tuple[Lane, ...]
     waiting: int
     gone: tuple[GoneTopic, ...]
-    is_complete: bool
-    """False where a topic could not be made ready."""
+    unready: Mapping[TopicName, BrokerError]
+    """Topics of the target that could not be made ready, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,8 @@ class Reconciler:
     """
 
     RETRY_S = 5.0
+    STALL_S_MAX = 60.0
+    """A run that is to end waits this long for a lane that stalls and is tried again."""
 
     def __init__(
         self,
@@ -138,6 +141,7 @@ class Reconciler:
         }
         self._decided: dict[LaneId, _Decided] = {}
         self._handing_out = asyncio.Lock()
+        self._retrying_since_s: dict[LaneId, float] = {}
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -152,11 +156,24 @@ class Reconciler:
     @property
     def problems(self) -> Mapping[FlowId, str]:
         """Why a flow stands still or could not be planned; empty when all were."""
+        failures = self.failures
         found = {
-            flow: self._leaderships.why_fenced(flow) or state.problem
+            flow: self._leaderships.why_fenced(flow)
+            or failures.get(flow)
+            or _words_on_unadopted(state.unadopted)
             for flow, state in self._flows.items()
         }
         return {flow: problem for flow, problem in found.items() if problem}
+
+    @property
+    def failures(self) -> Mapping[FlowId, str]:
+        """Why a flow, or a topic of it, could not be made ready, fenced ones apart."""
+        found = {flow: self._trouble(flow) for flow in self._flows}
+        return {
+            flow: str(trouble.error)
+            for flow, trouble in found.items()
+            if trouble is not None and not self._leaderships.why_fenced(flow)
+        }
 
     @property
     def fenced(self) -> frozenset[FlowId]:
@@ -167,12 +184,6 @@ class Reconciler:
     def unadopted(self) -> int:
         """Partitions that are not carried because MirrorMaker 2 has mirrored them."""
         return sum(state.unadopted for state in self._flows.values())
-
-    @property
-    def ready(self) -> bool:
-        return all(
-            state.ready or self._leaderships.why_fenced(flow) for flow, state in self._flows.items()
-        )
 
     @property
     def due_in_s(self) -> float:
@@ -239,23 +250,50 @@ class Reconciler:
         return progress
 
     def finished(self, progress: Mapping[LaneId, LaneProgress]) -> bool:
-        """Whether every lane has caught up, or waits for somebody other than this driver."""
-        return self.ready and all(
-            (at := progress.get(lane.id)) is not None
-            and (isinstance(at.state, Idle) or self._waits_for_somebody(lane.id.flow, at.state))
-            for lane in self.lanes
+        """Whether every lane has caught up, waits for an operator, or was tried long enough."""
+        since_s = self._retrying_since_s
+        self._retrying_since_s = {
+            lane: since_s.get(lane, monotonic_s())
+            for lane, at in progress.items()
+            if isinstance(at.state, Stalled) and at.state.retrying
+        }
+        return all(
+            self._leaderships.why_fenced(flow) or self._is_over(state, progress)
+            for flow, state in self._flows.items()
         )
 
-    def _waits_for_somebody(self, flow: FlowId, state: LaneState) -> bool:
-        return (
-            isinstance(state, Stalled) and not state.retrying and not self._has_policy(flow, state)
+    def _is_over(self, state: _FlowState, progress: Mapping[LaneId, LaneProgress]) -> bool:
+        trouble = self._trouble(state.config.id)
+        is_given_up = trouble is not None and trouble.is_final
+        if not state.ready or (trouble is not None and not is_given_up):
+            return is_given_up
+        return all(
+            (at := progress.get(lane.id)) is not None
+            and (
+                isinstance(at.state, Idle)
+                or (
+                    isinstance(at.state, Stalled)
+                    and (is_given_up or self._waits_for_somebody(lane.id, at.state))
+                )
+            )
+            for lane in state.lanes
         )
+
+    def _waits_for_somebody(self, lane: LaneId, state: Stalled) -> bool:
+        """Whether nothing this driver or its slots do is likely to let the lane go on."""
+        if state.retrying:
+            return monotonic_s() - self._retrying_since_s[lane] >= self.STALL_S_MAX
+        return not self._has_policy(lane.flow, state)
+
+    def _trouble(self, flow: FlowId) -> Trouble | None:
+        return self._leaderships.troubles.get(flow) or self._flows[flow].trouble
 
     def _give_up_led_by_others(self) -> None:
         """Their lanes leave the slots, settled; once the flow is ours again, it is planned anew."""
         for flow, state in self._flows.items():
             if not self._leaderships.leads(flow):
-                state.lanes, state.ready, state.due_s, state.problem = (), False, 0.0, ""
+                state.lanes, state.ready, state.due_s = (), False, 0.0
+                state.trouble, state.unadopted = None, 0
 
     def _plan(self, state: _FlowState, views: Mapping[ClusterAlias, ClusterView]) -> _Planned:
         """Look at one flow and make its target ready; blocks."""
@@ -272,7 +310,7 @@ class Reconciler:
         for name, problem in prepared.problems.items():
             self._say(state, f"{config.id}: {name}: {problem}", Severity.PROBLEM)
         if prepared.created or prepared.grown:
-            log.info("%s: created %s, grew %s", config.id, prepared.created, prepared.grown)
+            log.info("%s: %s", config.id, _words_on_prepared(prepared))
             target = target_admin.describe()
         self._ledgers.open(config.id, source.cluster_id)
         hidden = self._hidden_topics(state, source_admin, selection, source)
@@ -284,22 +322,21 @@ class Reconciler:
             lanes=(*(lane for lane in planned if lane.id not in waiting), *kept),
             waiting=len(waiting),
             gone=self._find_deleted(state, source, target),
-            is_complete=not prepared.problems,
+            unready=prepared.problems,
         )
 
     def _planned(self, state: _FlowState, planned: _Planned) -> None:
         config = state.config
         state.lanes, state.gone = planned.lanes, planned.gone
-        state.ready, state.problem, state.unadopted = True, "", planned.waiting
+        state.ready, state.unadopted = True, planned.waiting
         if planned.waiting:
-            state.problem = (
-                f"{planned.waiting} partitions were mirrored by MirrorMaker 2 and wait for "
-                "`heliograph adopt` (on.unadopted = append copies them again from the start)"
-            )
-            self._say(state, f"{config.id}: {state.problem}", Severity.PROBLEM)
+            text = f"{config.id}: {_words_on_unadopted(planned.waiting)}"
+            self._say(state, text, Severity.PROBLEM)
+        unready = next(iter(planned.unready.values()), None)
+        state.trouble = None if unready is None else Trouble.of(unready, state.trouble)
         interval_s = config.refresh_interval_s if config.refresh_enabled else float("inf")
         # A topic that is not ready is tried again soon, not at the next refresh.
-        state.due_s = monotonic_s() + (interval_s if planned.is_complete else self.RETRY_S)
+        state.due_s = monotonic_s() + (self.RETRY_S if planned.unready else interval_s)
 
     def _hidden_topics(
         self,
@@ -352,9 +389,9 @@ class Reconciler:
             self._say(state, f"{state.config.id}: {name}: {problem}", Severity.PROBLEM)
 
     def _failed(self, state: _FlowState, error: BrokerError) -> None:
-        if state.problem != str(error):
+        if state.trouble is None or str(state.trouble.error) != str(error):
             log.error("%s: %s; trying again every %.0f s", state.config.id, error, self.RETRY_S)
-        state.problem = str(error)
+        state.trouble = Trouble.of(error, state.trouble)
         state.due_s = monotonic_s() + self.RETRY_S
 
     def _say(self, state: _FlowState, text: str, weight: Severity) -> None:
@@ -411,3 +448,22 @@ class Reconciler:
         return (
             state.reason is StallReason.TOPIC_RECREATED and config.on_topic_recreated == "restart"
         )
+
+
+def _words_on_unadopted(partitions: int) -> str:
+    if not partitions:
+        return ""
+    were, wait = ("was", "waits") if partitions == 1 else ("were", "wait")
+    return (
+        f"{counted(partitions, 'partition')} {were} mirrored by MirrorMaker 2 and {wait} for "
+        "`heliograph adopt` (on.unadopted = append copies them again from the start)"
+    )
+
+
+def _words_on_prepared(prepared: Prepared) -> str:
+    parts = [("created", prepared.created), ("grew", prepared.grown)]
+    return "; ".join(
+        f"{what} {counted(len(names), 'topic')}: {', '.join(names)}"
+        for what, names in parts
+        if names
+    )

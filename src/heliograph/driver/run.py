@@ -40,6 +40,7 @@ from heliograph.ledger.access import LedgerAccess
 from heliograph.ledger.lease import Leases
 from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, LaneId, LaneProgress, Stalled
+from heliograph.words import counted
 
 log = logging.getLogger("heliograph")
 
@@ -77,6 +78,8 @@ class RunResult:
     """Flows that no driver may carry until their fence is lifted."""
     unadopted: int = 0
     """Partitions that wait for `heliograph adopt`."""
+    failures: Mapping[FlowId, str] = field(default_factory=dict)
+    """Why a flow or a topic of it is not mirrored, or what of its jobs does not work."""
 
     @property
     def stalled(self) -> tuple[LaneProgress, ...]:
@@ -84,8 +87,10 @@ class RunResult:
 
     @property
     def is_well(self) -> bool:
-        """Whether no lane needs an operator."""
-        return not (self.stalled or self.fenced or self.unadopted)
+        """Whether nothing needs an operator; a flow that is fenced on purpose, beside others that
+        are mirrored, does not."""
+        all_fenced = bool(self.fenced) and not self.progress
+        return not (self.stalled or all_fenced or self.unadopted or self.failures)
 
 
 def run(
@@ -235,7 +240,10 @@ class _Mirror:
             self._report_now(reconciler, jobs)
             self._phase("settled")
             return RunResult(
-                progress=progress, fenced=reconciler.fenced, unadopted=reconciler.unadopted
+                progress=progress,
+                fenced=reconciler.fenced,
+                unadopted=reconciler.unadopted,
+                failures={**jobs.problems, **reconciler.failures},
             )
         finally:
             await self._slots.stop()
@@ -243,7 +251,8 @@ class _Mirror:
     async def _reconcile(self, reconciler: Reconciler) -> None:
         """Follow what is configured, until the flows have caught up where that is the end."""
         await reconciler.reconcile(self._slots)
-        self._phase(f"{len(reconciler.lanes)} lanes handed to {self._slots.count} slots")
+        lanes, slots = len(reconciler.lanes), self._slots.count
+        self._phase(f"{counted(lanes, 'lane')} handed to {counted(slots, 'slot')}")
         rebalance_s = monotonic_s() + _REBALANCE_S
         first = True
         while True:

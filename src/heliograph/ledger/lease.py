@@ -34,6 +34,8 @@ log = logging.getLogger("heliograph")
 LEASE_S_DEFAULT: Final = 15.0
 _LOOKS_PER_LEASE: Final = 15
 _RENEWALS_PER_LEASE: Final = 3
+_PATIENCE_S: Final = 10.0
+"""A broker that restarts is back within it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,31 @@ class Fenced:
 Leadership = Leading | Standby | Fenced
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What keeps a flow from being mirrored, and since when; it is tried again all the while."""
+
+    error: BrokerError
+    since_s: float
+
+    @classmethod
+    def of(cls, error: BrokerError, before: Trouble | None) -> Trouble:
+        return cls(error=error, since_s=monotonic_s() if before is None else before.since_s)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether a run that is to end does not wait for it any longer."""
+        return not self.error.retriable or monotonic_s() - self.since_s >= _PATIENCE_S
+
+
 class Leaderships:
     """What this driver is to each flow: values that tasks read, and wait for to change."""
 
     def __init__(self, flows: Iterable[FlowId] = ()) -> None:
         self.changed: Final = Changed()
         self._values: dict[FlowId, Leadership] = {flow: Standby() for flow in flows}
+        self.troubles: Final[dict[FlowId, Trouble]] = {}
+        """Why it is unknown who leads a flow: its ledger cannot be had."""
 
     def __getitem__(self, flow: FlowId) -> Leadership:
         """A pair that mirrors nothing has no lease, and is every driver's to look after."""
@@ -199,11 +220,20 @@ class _FlowLease:
             try:
                 await self._look()
             except BrokerError as exc:
-                self._log_once(f"lease of {self.id}: {exc}")
+                self._failed(exc)
             else:
+                self._leaderships.troubles.pop(self.id, None)
                 self.known.set()
             if not await self._has_settled():
                 await asyncio.sleep(self._lease_s / _LOOKS_PER_LEASE)
+
+    def _failed(self, error: BrokerError) -> None:
+        if isinstance(self._leaderships[self.id], Standby):
+            troubles = self._leaderships.troubles
+            troubles[self.id] = Trouble.of(error, troubles.get(self.id))
+            self._log_once(f"{self.id}: not mirrored: {error}; trying again", logging.ERROR)
+        else:
+            self._log_once(f"lease of {self.id}: {error}")
 
     async def release(self) -> None:
         held, self._held = self._held, None
@@ -337,10 +367,10 @@ class _FlowLease:
         is_past = holder.pid == os.getpid() and names_one_host(self._host)
         return (is_past and holder.host == self._host) or is_gone(holder, self._host)
 
-    def _log_once(self, text: str) -> None:
+    def _log_once(self, text: str, level: int = logging.INFO) -> None:
         if text != self._logged:
             self._logged = text
-            log.info("%s", text)
+            log.log(level, "%s", text)
 
 
 class HolderWatch:

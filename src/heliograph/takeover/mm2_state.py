@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from heliograph.broker.records import read_records
-from heliograph.compat.offset_syncs import offset_syncs_topic
+from heliograph.compat.own_topics import offset_syncs_of
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import WireError
 from heliograph.model import FlowId, TopicName, TopicPartition
@@ -134,7 +134,7 @@ def _read_anchors(
 ) -> tuple[Mapping[TopicPartition, tuple[OffsetSyncAnchor, ...]], int]:
     on_source = flow.offset_syncs.location == "source"
     cluster = config.source_of(flow.id) if on_source else config.target_of(flow.id)
-    topic = offset_syncs_topic(flow)
+    topic = offset_syncs_of(flow).name
     anchors: dict[TopicPartition, list[OffsetSyncAnchor]] = {}
     garbage = 0
     for record in read_records(cluster, topic, timeout_s=_READ_S_MAX):

@@ -16,7 +16,7 @@ from heliograph.broker.clients import Clients
 from heliograph.broker.cluster import LATEST
 from heliograph.broker.records import Record
 from heliograph.compat.internal_topics import InternalTopic
-from heliograph.compat.offset_syncs import offset_syncs_topic
+from heliograph.compat.own_topics import offset_syncs_of
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, MirrorError
 from heliograph.ledger.access import (
@@ -186,12 +186,8 @@ async def _write(
         _write_positions(config, flow, clients, found)
         syncs = [lane.sync for lane in found.releasable if lane.sync is not None]
         if flow.offset_syncs.enabled and syncs:
-            topic = InternalTopic(
-                clients,
-                clients.offset_syncs(flow.id),
-                offset_syncs_topic(flow),
-                replication_factor=flow.offset_syncs.replication_factor,
-            )
+            at = clients.offset_syncs(flow.id)
+            topic = InternalTopic(clients, at, offset_syncs_of(flow))
             pairs = [encode_offset_sync(sync) for sync in syncs]
             topic.write([Record(key=key, value=value) for key, value in pairs])
     finally:
@@ -219,6 +215,7 @@ def _write_positions(
         topic,
         partitions=partitions,
         replication_factor=target.worker.offset_storage_replication_factor,
+        factor_key="offset.storage.replication.factor",
     )
     count = _partition_count(admin, topic)
     records: list[Record] = []

@@ -80,7 +80,7 @@ def test_lanes_of_a_flow_that_another_driver_took_leave_the_slots() -> None:
 
     assert was_due
     assert slots.applied == [{SlotId(0): ()}]
-    assert not made.ready
+    assert not made.finished({})
 
 
 def test_a_driver_that_stands_by_has_nothing_to_do_and_is_not_finished() -> None:

@@ -11,10 +11,14 @@ import pytest
 
 from heliograph.broker.clients import Clients
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.driver import reconcile
 from heliograph.driver.reconcile import Reconciler
+from heliograph.errors import BrokerError, BrokerUnreachable
+from heliograph.ledger.lease import Trouble
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
+    Copying,
     FlowId,
     Idle,
     Lane,
@@ -168,3 +172,61 @@ def test_the_same_stall_that_comes_again_is_decided_on_again() -> None:
     followed(made, Slots(replace(OVERRUN, lost=OffsetRange(start=3, end=9))))
 
     assert ledgers.decided == ["restart at 5", "restart at 5", "skip 3-7", "skip 3-9"]
+
+
+RETRYING = replace(RECREATED, reason=StallReason.SOURCE_UNREACHABLE, retrying=True)
+
+
+def test_a_lane_that_is_tried_again_and_again_is_given_up_by_a_run_that_is_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, slots = reconciler(Ledgers(), acts=False), Slots(RETRYING)
+    now_s = 100.0
+    monkeypatch.setattr(reconcile, "monotonic_s", lambda: now_s)
+
+    ended = [followed(made, slots)]
+    now_s += Reconciler.STALL_S_MAX - 1
+    ended.append(followed(made, slots))
+    slots.state = Idle()
+    now_s += 10
+    went_on = followed(made, slots)
+    slots.state = RETRYING
+    ended.append(followed(made, slots))
+    now_s += Reconciler.STALL_S_MAX
+    ended.append(followed(made, slots))
+
+    assert went_on
+    assert ended == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [(BrokerError("cannot be created"), False), (BrokerUnreachable("no answer"), True)],
+)
+def test_a_flow_that_cannot_be_made_ready_is_over_at_once_unless_trying_again_may_help(
+    error: BrokerError, waits: bool
+) -> None:
+    made = reconciler(Ledgers(), acts=False)
+    state = made._flows[FLOW]
+    state.lanes, state.ready = (), False
+    fresh = made.finished({})
+    state.trouble = Trouble.of(error, None)
+
+    ended = made.finished({})
+    state.trouble = replace(state.trouble, since_s=state.trouble.since_s - 60)
+
+    assert not fresh
+    assert ended is not waits
+    assert made.finished({})
+    assert made.failures == made.problems == {FLOW: str(error)}
+
+
+def test_lanes_that_copy_are_waited_for_where_another_topic_cannot_be_created() -> None:
+    made, slots = reconciler(Ledgers(), acts=False), Slots(Copying())
+    made._flows[FLOW].trouble = Trouble.of(BrokerError("A.other cannot be created"), None)
+
+    ended = [followed(made, slots)]
+    slots.state = Idle()
+    ended.append(followed(made, slots))
+
+    assert ended == [False, True]

@@ -15,6 +15,7 @@ from heliograph.driver.run import RunResult, RunStatus, run_mirror
 from heliograph.driver.stop import StopRequest
 from heliograph.engine.supervisor import SlotHealth
 from heliograph.errors import EngineError
+from heliograph.ledger import lease
 from heliograph.model import (
     ClusterAlias,
     FlowId,
@@ -130,10 +131,13 @@ def run(
     *,
     until: Callable[[Mapping[LaneId, LaneProgress]], bool] = lambda _: False,
     on_progress: Callable[[RunStatus], None] = lambda _: None,
+    once: bool = False,
 ) -> RunResult:
     async def bounded() -> RunResult:
         async with asyncio.timeout(20):
-            return await run_mirror(CONFIG, stop=stop, until=until, on_progress=on_progress)
+            return await run_mirror(
+                CONFIG, stop=stop, until=until, on_progress=on_progress, once=once
+            )
 
     return asyncio.run(bounded())
 
@@ -145,8 +149,7 @@ def test_a_run_ends_when_its_caller_has_seen_enough_and_drains_first(
 
     result = run(until=lambda progress: AT.lane in progress, on_progress=seen.append)
 
-    assert result == RunResult(progress={AT.lane: AT})
-    assert result.is_well
+    assert result.progress == {AT.lane: AT}
     assert seen[-1].progress == {AT.lane: AT}
     assert slots.told == ["start the session", "drain", "stop"]
     assert spark.starts == ["start", "stop"]
@@ -208,7 +211,30 @@ def test_spark_that_cannot_be_started_again_ends_the_run_with_its_one_sentence(
     assert spark.starts[-1] == "stop"
 
 
-def test_a_run_in_which_a_lane_is_stalled_or_waits_or_a_flow_is_fenced_is_not_well() -> None:
+def test_a_run_in_which_a_lane_waits_or_something_fails_or_all_is_fenced_is_not_well() -> None:
     assert not RunResult(progress={}, fenced=frozenset([FLOW])).is_well
     assert not RunResult(progress={}, unadopted=1).is_well
+    assert not RunResult(progress={AT.lane: AT}, failures={FLOW: "checkpoints: refused"}).is_well
     assert RunResult(progress={}).is_well
+
+
+def test_a_flow_that_is_fenced_on_purpose_beside_one_that_is_mirrored_is_no_error() -> None:
+    """After a failback the way there stays fenced for as long as the way back runs."""
+    assert RunResult(progress={AT.lane: AT}, fenced=frozenset([FLOW])).is_well
+
+
+def test_a_run_that_is_to_end_gives_up_clusters_that_are_not_there(
+    spark: PlayedSpark,
+    slots: PlayedSlots,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(lease, "_PATIENCE_S", 0.5)
+
+    result = run(once=True)
+
+    assert "Connection refused" in result.failures[FLOW]
+    assert not result.is_well
+    (said,) = [each for each in caplog.records if "not mirrored" in each.message]
+    assert said.levelname == "ERROR"
+    assert "cluster B" in said.message
