@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
+from heliograph.cli.status import status
 from heliograph.model import OffsetRange, StallReason
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames, is_alive
@@ -259,7 +261,7 @@ def _overrun(one: Route, name: str) -> str:
 
 
 def test_records_of_others_in_a_mirrored_topic_are_counted_and_the_map_stays_exact(
-    flows: Flows, topic: TopicNames
+    flows: Flows, topic: TopicNames, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wary = flows.wary
     name = lasting_topic(wary.source, topic("wary-foreign"))
@@ -275,12 +277,12 @@ def test_records_of_others_in_a_mirrored_topic_are_counted_and_the_map_stays_exa
     (mirrored,) = read_all(wary.target, wary.renamed(name)).values()
     own = [rec for rec in mirrored if rec.key != b"intruder"]
     assert _contents(own) == _contents(wanted)
-    assert len(mirrored) - len(own) == 6
+    assert len(mirrored) - len(own) == _foreign_in_status(wary, name, capsys) == 6
     wary.assert_exact_map(name)
 
 
 def test_records_of_others_written_at_the_same_time_cost_no_mirrored_record(
-    flows: Flows, topic: TopicNames
+    flows: Flows, topic: TopicNames, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wary = flows.wary
     name = lasting_topic(wary.source, topic("wary-crowded"))
@@ -296,7 +298,20 @@ def test_records_of_others_written_at_the_same_time_cost_no_mirrored_record(
     (mirrored,) = read_all(wary.target, wary.renamed(name)).values()
     own = [rec for rec in mirrored if rec.key != b"intruder"]
     assert _contents(own) == _contents(wanted)
+    assert _foreign_in_status(wary, name, capsys) == 30
     wary.assert_exact_map(name)
+
+
+def _foreign_in_status(one: Route, name: str, capsys: pytest.CaptureFixture[str]) -> int:
+    """What `heliograph status` says of the topic, of whose lanes none is stalled."""
+    capsys.readouterr()
+    status(one.config, topic=[name], as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    (flow,) = (flow for flow in told["flows"] if flow["flow"] == str(one.flow))
+    (lane,) = flow["lanes"]
+    found: int = lane["foreign_records"]
+    assert flow["foreign_records"] == found
+    return found
 
 
 def test_a_target_topic_with_other_records_is_appended_to_and_the_map_starts_there(

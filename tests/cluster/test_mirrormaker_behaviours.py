@@ -21,6 +21,7 @@ from heliograph.config.load import load_config
 from heliograph.model import ClusterAlias
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.inside import running_inside
+from tests.kit.java import Java
 from tests.kit.mirror import lasting_topic, write_config
 from tests.kit.records import (
     NewRec,
@@ -293,6 +294,40 @@ def test_a_group_finds_its_exact_place_on_the_backup(stage: Stage) -> None:
     for number, records in source.items():
         left = [record.content for record in records if record.offset >= half[number]]
         assert [r.content for r in target[number] if r.offset >= locations[number]] == left
+
+
+def test_javas_own_client_reads_what_the_running_mirror_wrote(stage: Stage, java: Java) -> None:
+    """Checkpoints under every variant; hops and heartbeats where there are any."""
+    topic = lasting_topic(stage.primary, stage.topic("java"), partitions=_PARTITIONS)
+    group, alias = stage.group("java"), stage.primary_alias
+    stage.write(topic)
+    stage.await_mirrored(topic)
+    fifth = read_all(stage.primary, topic, read_committed=True)[3][4]
+    _commit(stage.primary, group, topic, {3: fifth.offset})
+    remote, has_heartbeats = stage.remote(topic), stage.name in ("plain", "tls")
+    properties = {"bootstrap.servers": stage.backup.bootstrap, **stage.backup.client_config}
+    if stage.identity:
+        properties |= {"replication.policy.class": _IDENTITY, "source.cluster.alias": alias}
+
+    with java.mirror_client(properties) as theirs:
+        wait_until(
+            lambda: bool(theirs.remote_consumer_offsets(group, alias)),
+            "Java's checkpoint",
+            timeout_s=_SECONDS,
+        )
+        if has_heartbeats:
+            wait_until(
+                lambda: alias in theirs.upstream_clusters(), "Java's heartbeats", timeout_s=_SECONDS
+            )
+
+        told = theirs.remote_consumer_offsets(group, alias)
+        assert {at: offset for at, (offset, _) in told.items()} == stage.checkpoints(group)
+        assert told == {(remote, 3): (4, "")}
+        assert remote in theirs.remote_topics(alias)
+        assert f"{alias}.checkpoints.internal" in theirs.checkpoint_topics()
+        if has_heartbeats:
+            assert f"{alias}.heartbeats" in theirs.heartbeat_topics()
+            assert theirs.replication_hops(alias) == 1
 
 
 def test_a_partition_without_records_keeps_a_group_at_its_start(stage: Stage) -> None:

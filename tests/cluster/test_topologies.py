@@ -1,27 +1,32 @@
 """Many flows in one process: full mesh of five, hub with three spokes, a ring of three.
 
-The mesh is five single-node clusters and twenty flows. Hub and ring are other aliases of the same
-clusters, so that one driver has all of it. `HELIOGRAPH_STABLE_S` makes
-the last test watch longer; CI watches for seconds, a release for five minutes.
+The mesh is five single-node clusters and twenty flows, with everything on that a flow can follow:
+checkpoints, group offsets, offset syncs, topic configs, ACLs. Hub and ring are other aliases of the
+same clusters, so that one driver has all of it. `HELIOGRAPH_STABLE_S` makes the last test watch
+longer; CI watches for seconds, a release for five minutes.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Final
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from tests.kit.acls import Grant, grant, is_granted
+from tests.kit.groups import commit, committed
 from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import lasting_topic, write_config
 from tests.kit.records import Rec, numbered, produce, read_all
-from tests.kit.topics import admin_of, wait_until
+from tests.kit.topics import admin_of, set_topic_config, topic_config, wait_until
 
 _SITES: Final = ("m1", "m2", "m3", "m4", "m5")
 _SPOKES: Final = ("s1", "s2", "s3")
@@ -40,6 +45,27 @@ _TOP: Final = {
 }
 
 
+_EVERYTHING: Final = {
+    "topics": "mesh",
+    "groups": "mesh-.*",
+    "emit.heartbeats.enabled": "true",
+    "emit.checkpoints.enabled": "true",
+    "emit.checkpoints.interval.seconds": "2",
+    "checkpoints.topic.replication.factor": "1",
+    "refresh.groups.interval.seconds": "2",
+    "sync.group.offsets.enabled": "true",
+    "sync.group.offsets.interval.seconds": "2",
+    "emit.offset-syncs.enabled": "true",
+    "offset-syncs.topic.replication.factor": "1",
+    "sync.topic.configs.enabled": "true",
+    "sync.topic.configs.interval.seconds": "2",
+    "sync.topic.acls.enabled": "true",
+    "sync.topic.acls.interval.seconds": "2",
+}
+_GROUP: Final = "mesh-billing"
+_READER: Final = Grant(user="ann", operation="READ", kind="topic", name="mesh")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topologies:
     clusters: Mapping[str, LocalCluster]
@@ -51,7 +77,13 @@ class Topologies:
 def topologies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topologies]:
     root = tmp_path_factory.mktemp("topologies")
     specs = [
-        ClusterSpec(alias=site, heap_mb=256, jvm_options=("-XX:TieredStopAtLevel=1",))
+        ClusterSpec(
+            alias=site,
+            sasl="PLAIN",
+            authorizer=True,
+            heap_mb=256,
+            jvm_options=("-XX:TieredStopAtLevel=1",),
+        )
         for site in _SITES
     ]
     with local_clusters(specs, root=root / "clusters") as sites:
@@ -69,8 +101,7 @@ def topologies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topologies]
         for place in _RING:
             lasting_topic(clusters[place], "round", partitions=1)
         flows: dict[str, Mapping[str, str]] = {
-            f"{one}->{other}": {"topics": "mesh", "emit.heartbeats.enabled": "true"}
-            for one, other in permutations(_SITES, 2)
+            f"{one}->{other}": _EVERYTHING for one, other in permutations(_SITES, 2)
         }
         flows |= {f"{spoke}->hub": {"topics": "till"} for spoke in _SPOKES}
         flows |= {
@@ -116,7 +147,33 @@ def test_in_a_ring_records_go_all_the_way_round_and_stop_before_home(
         assert f"{two}.{one}.{place}.round" not in home
 
 
+def test_in_a_full_mesh_groups_settings_and_acls_are_followed_to_every_cluster(
+    topologies: Topologies,
+) -> None:
+    first = topologies.clusters["m1"]
+    commit(first, _GROUP, "mesh", {0: 50, 1: 40})
+    grant(first, [_READER])
+    set_topic_config(first, "mesh", {"retention.bytes": "123456789"})
+
+    for site in _SITES[1:]:
+        there = topologies.clusters[site]
+        wait_until(
+            lambda there=there: committed(there, _GROUP, "m1.mesh") == {0: 50, 1: 40},  # type: ignore[misc]
+            f"the group in {site}",
+            timeout_s=_SECONDS,
+        )
+        wait_until(
+            lambda there=there: (  # type: ignore[misc]
+                topic_config(there, "m1.mesh")["retention.bytes"] == "123456789"
+                and is_granted(there, replace(_READER, name="m1.mesh"))
+            ),
+            f"settings and ACLs in {site}",
+            timeout_s=_SECONDS,
+        )
+
+
 def test_nothing_loops_and_nothing_grows_while_nobody_writes(topologies: Topologies) -> None:
+    _await_quiet(topologies)
     before = {site: _ends(topologies.clusters[site]) for site in _SITES}
 
     time.sleep(_STABLE_S)
@@ -130,14 +187,34 @@ def test_nothing_loops_and_nothing_grows_while_nobody_writes(topologies: Topolog
     assert not topologies.run.slots.has_ended
 
 
+def _await_quiet(topologies: Topologies) -> None:
+    """Until what was written last has been checkpointed, synced and noted everywhere."""
+    seen: list[dict[str, dict[str, int]]] = [{}]
+
+    def is_quiet() -> bool:
+        seen.append({site: _ends(topologies.clusters[site]) for site in _SITES})
+        return seen[-1] == seen[-2]
+
+    wait_until(is_quiet, "a mesh that writes nothing more", timeout_s=_SECONDS, poll_s=3.0)
+
+
 def _topics(cluster: LocalCluster) -> set[str]:
     return set(admin_of(cluster).list_topics(timeout=10).topics)
 
 
 def _ends(cluster: LocalCluster) -> dict[str, int]:
-    """Records of every topic that users wrote or a mirror copied from theirs."""
-    names = [n for n in _topics(cluster) if n.rpartition(".")[2] in ("mesh", "till", "round")]
-    return {name: sum(map(len, read_all(cluster, name).values())) for name in sorted(names)}
+    """Records of every topic, the mirror's own included; heartbeats alone go on for ever."""
+    admin = admin_of(cluster)
+    asked = {
+        TopicPartition(name, number): OffsetSpec.latest()
+        for name, topic in admin.list_topics(timeout=10).topics.items()
+        if name not in ("heartbeats", "__consumer_offsets")
+        for number in topic.partitions
+    }
+    found: Counter[str] = Counter()
+    for at, answer in admin.list_offsets(asked, request_timeout=30).items():
+        found[at.topic] += answer.result(30).offset
+    return dict(found)
 
 
 def _await_everywhere(topologies: Topologies, topic: str, source: str, targets: list[str]) -> None:
