@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -13,12 +14,13 @@ import pytest
 from heliograph.model import StallReason
 from heliograph.wire.batch import BatchHeader, parse_header
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
-from tests.kit.inside import running_inside
+from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import Route, lasting_topic, route, write_config
 from tests.kit.records import end_offsets, numbered, produce, read_all
 
 _ROTTEN: Final = "rotten"
 _CUT: Final = "cut"
+_PARTED: Final = "parted"
 _SOUND: Final = "sound"
 _BATCHES: Final = 5
 _PER_BATCH: Final = 10
@@ -27,23 +29,31 @@ _WRITTEN: Final = _BATCHES * _PER_BATCH
 
 @pytest.fixture(scope="module")
 def way(pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Route]:
-    """A source of its own, with one byte of one batch changed before the mirror ever saw it."""
+    """A source of its own: one byte of one batch changed before the mirror ever saw it, and a topic
+    that lost its end, and got another, while no mirror ran."""
     folder = tmp_path_factory.mktemp("damaged")
     spec = ClusterSpec(alias="old", jvm_options=("-XX:TieredStopAtLevel=1",))
     with local_clusters([spec], root=folder / "clusters") as made:
         old = made["old"]
-        for name in (_ROTTEN, _CUT, _SOUND):
+        for name in (_ROTTEN, _CUT, _PARTED, _SOUND):
             lasting_topic(old, name)
             for number in range(_BATCHES):
                 produce(old, name, numbered(_PER_BATCH, start=number * _PER_BATCH))
+        clusters = {"old": old, "to": pair["B"]}
+        before = write_config(
+            folder / "before.properties", clusters, {"old->to": {"topics": _PARTED}}
+        )
+        with closing(InsideMirror(before)) as mirror:
+            mirror.catch_up()
+            mirror.settle()
         old.kill_broker(0, signal.SIGTERM)
         _change_a_byte(_segment(old, _ROTTEN), batch=2)
+        _cut_off(_segment(old, _PARTED), batch=3)
         old.start_broker(0)
-        config = write_config(
-            folder / "mm2.properties",
-            {"old": old, "to": pair["B"]},
-            {"old->to": {"topics": f"{_ROTTEN}, {_CUT}, {_SOUND}"}},
-        )
+        # By number these fit: the lane's next offset is among them.
+        produce(old, _PARTED, numbered(40, start=5_000))
+        topics = f"{_ROTTEN}, {_CUT}, {_PARTED}, {_SOUND}"
+        config = write_config(folder / "mm2.properties", clusters, {"old->to": {"topics": topics}})
         with running_inside(config):
             yield route(config, ("old", old), ("to", pair["B"]))
 
@@ -117,3 +127,15 @@ def test_a_log_that_lost_its_end_stalls_its_lane_and_stays_as_it_was_mirrored(
     (mirrored,) = read_all(way.target, way.renamed(_CUT)).values()
     assert [rec.value for rec in mirrored] == [rec.value for rec in numbered(_WRITTEN)]
     assert end_offsets(way.source, _CUT) == {0: 3 * _PER_BATCH + 40}
+
+
+def test_a_log_that_lost_its_end_and_grew_again_while_no_mirror_ran_stalls_its_lane(
+    way: Route,
+) -> None:
+    said = way.await_stall(_PARTED, StallReason.LOG_TRUNCATED)
+
+    assert "parts from what was mirrored at offset 30, before 50" in said
+    _assert_others_go_on(way, start=3_000)
+    (mirrored,) = read_all(way.target, way.renamed(_PARTED)).values()
+    assert [rec.value for rec in mirrored] == [rec.value for rec in numbered(_WRITTEN)]
+    assert end_offsets(way.source, _PARTED) == {0: 3 * _PER_BATCH + 40}

@@ -86,6 +86,10 @@ class Script:
         ]
         self.said.append((step, (starts[self.at], ends[self.at], last)))
 
+    async def epochs(self, step: str, *epochs: int) -> None:
+        ends = [(await self.cluster.epoch_ends({self.at: epoch}))[self.at] for epoch in epochs]
+        self.said.append((step, ends))
+
     async def read(self, step: str, start: int, end: int) -> None:
         try:
             found = [
@@ -139,6 +143,7 @@ async def sequences(script: Script) -> None:
     await script.append("without a producer", Stamp(-1, -1), -1)
     await script.look("after all that", ours, next_epoch)
     await script.read("all of it", 0, 30)
+    await script.epochs("where epochs end, this one and one that is to come", 0, 7)
 
 
 async def wrapping(script: Script) -> None:

@@ -37,6 +37,9 @@ RECORDS: Final[list[dict[str, Any]]] = GOLDEN["records"]
 FLOW: Final = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 KINDS: Final = ("flow", "lease", "start", "head", "run", "loss", "acl", "memo")
 
+ADDED_SINCE: Final[dict[str, dict[str, Any]]] = {"HeadEntry": {"source_leader_epoch": None}}
+"""Fields that the version of the golden file did not have, as its records are read."""
+
 
 def key_of(row: dict[str, Any]) -> bytes:
     return str(row["key"]).encode()
@@ -60,7 +63,11 @@ def test_records_of_an_earlier_version_are_read_as_it_read_them(kind: str) -> No
 
         # Through JSON, as the file was: tuples are lists there and enums their values.
         found = None if entry is None else [type(entry).__name__, asdict(entry)]
-        assert json.loads(json.dumps(found)) == row["decoded"]
+        expected = row["decoded"]
+        if expected is not None:
+            name, fields = expected
+            expected = [name, {**fields, **ADDED_SINCE.get(name, {})}]
+        assert json.loads(json.dumps(found)) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)

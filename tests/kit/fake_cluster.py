@@ -29,6 +29,7 @@ _APIS: Final = {
     3: "metadata.v12",
     21: "delete_records.v2",
     22: "init_producer_id.v4",
+    23: "offset_for_leader_epoch.v4",
     61: "describe_producers.v0",
 }
 _BROKER: Final = 1
@@ -96,7 +97,7 @@ class FakeCluster(Cluster):
     def _topics_of(self, request: Any) -> frozenset[str]:
         names: dict[Any, str] = {topic.id: name for name, topic in self.topics.items()}
         rows: Any = getattr(request, "topics", None) or getattr(request, "topic_data", ())
-        by_name = (getattr(row, "name", None) for row in rows)
+        by_name = (getattr(row, "name", None) or getattr(row, "topic", None) for row in rows)
         by_id = (names.get(getattr(row, "topic_id", None)) for row in rows)
         return frozenset(str(name) for name in (*by_name, *by_id) if name)
 
@@ -122,7 +123,7 @@ class FakeCluster(Cluster):
                             error_code=ErrorCode.none,
                             partition_index=number,
                             leader_id=-1 if number in topic.leaderless else _BROKER,
-                            leader_epoch=0,
+                            leader_epoch=topic.logs[number].epoch,
                             replica_nodes=(_BROKER,),
                             isr_nodes=(_BROKER,),
                             offline_replicas=(),
@@ -155,6 +156,26 @@ class FakeCluster(Cluster):
             for topic in request.topics
         )
         return reply.ListOffsetsResponse(throttle_time=_NO_TIME, topics=topics)
+
+    def _offset_for_leader_epoch(self, request: Any, reply: Any) -> Any:
+        def row(log: FakeLog, asked: Any) -> Mapping[str, Any]:
+            epoch, end = log.epoch_end(asked.leader_epoch)
+            return {"leader_epoch": epoch, "end_offset": end}
+
+        topics = tuple(
+            reply.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=tuple(
+                    reply.EpochEndOffset(
+                        partition=each.partition,
+                        **self._or_error(topic.topic, each.partition, row, each),
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+        return reply.OffsetForLeaderEpochResponse(throttle_time=_NO_TIME, topics=topics)
 
     def _describe_producers(self, request: Any, reply: Any) -> Any:
         def row(log: FakeLog, _: Any) -> Mapping[str, Any]:

@@ -54,6 +54,9 @@ class FakeLog:
         """Offsets at the end that followers do not have yet."""
         self.is_compacted = is_compacted
         """Only: such a topic refuses to delete records."""
+        self.epoch = 0
+        """Of the leader."""
+        self._epoch_starts: dict[int, int] = {0: 0}
         self.aborted: list[tuple[int, int]] = []
         """Producer id and first offset of each transaction that was aborted."""
         self.producers: dict[int, _Producer] = {}
@@ -80,8 +83,11 @@ class FakeLog:
                 return earlier
         base_offset = self.end
         self._remember(header, base_offset)
-        content = base_offset.to_bytes(8, "big") + batch[8:]
-        self._batches.append(_Batch(header._replace(base_offset=base_offset), content))
+        content = base_offset.to_bytes(8, "big") + batch[8:12]
+        content += self.epoch.to_bytes(4, "big") + batch[16:]
+        self._batches.append(
+            _Batch(header._replace(base_offset=base_offset, leader_epoch=self.epoch), content)
+        )
         self.end += header.record_count
         return base_offset
 
@@ -128,6 +134,23 @@ class FakeLog:
         self.producers.clear()
         for each in self._batches:
             self._remember(each.header, each.header.base_offset)
+        self.elect()
+
+    def elect(self) -> None:
+        """Another leader, or the same one anew: its first record begins an epoch."""
+        self.epoch += 1
+        known = {epoch: start for epoch, start in self._epoch_starts.items() if start < self.end}
+        self._epoch_starts = {**known, self.epoch: self.end}
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """As a leader answers OffsetForLeaderEpoch; -1 for both where it cannot tell."""
+        if epoch == self.epoch:
+            return epoch, self.end
+        later = [start for known, start in self._epoch_starts.items() if known > epoch]
+        if not later:
+            return -1, -1
+        upto = [known for known in self._epoch_starts if known <= epoch]
+        return max(upto, default=epoch), min(later)
 
     def expire_producers(self) -> None:
         """As after `producer.id.expiration.ms`, a day unless configured."""

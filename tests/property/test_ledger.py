@@ -268,6 +268,7 @@ HEAD_ENTRIES = st.builds(
     at_ms=INT64,
     state=TEXTS,
     detail=TEXTS,
+    source_leader_epoch=st.none() | st.integers(0, 2**31 - 1),
 )
 LEASE_ENTRIES = st.builds(
     LeaseEntry,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kio.schema.describe_producers.v0 import request as producers_request
 from kio.schema.describe_producers.v0 import response as producers_response
@@ -21,6 +21,8 @@ from kio.schema.list_offsets.v7 import request as offsets_request
 from kio.schema.list_offsets.v7 import response as offsets_response
 from kio.schema.metadata.v12 import request as metadata_request
 from kio.schema.metadata.v12 import response as metadata_response
+from kio.schema.offset_for_leader_epoch.v4 import request as epochs_request
+from kio.schema.offset_for_leader_epoch.v4 import response as epochs_response
 
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Connection, open_connection
@@ -39,6 +41,8 @@ _NEEDS: Final[Mapping[ClientRole, str]] = {
 """What a role does to topics: a broker that hides one says only that it is hidden."""
 _RETRY_PAUSE_S: Final = 0.2
 
+V = TypeVar("V")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
@@ -52,6 +56,15 @@ class Topic:
     leaders: Mapping[int, Leader]
     """By partition; a partition without a leader is missing."""
     partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEnd:
+    """Of the newest epoch up to the one asked for, the offset behind its last record."""
+
+    epoch: int
+    """-1 where the leader's log does not reach back, or on, to the one asked for."""
+    end_offset: int
 
 
 def open_cluster(config: ClusterConfig, role: ClientRole, *, only_reads: bool = False) -> Cluster:
@@ -221,6 +234,40 @@ class Cluster:
             partitions, message, producers_response.DescribeProducersResponse, sequence, "READ"
         )
 
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, EpochEnd | BrokerError]:
+        """Where the log's records of each epoch end, as the leader has it now (KIP-320)."""
+
+        def partition(name: TopicName, index: int) -> epochs_request.OffsetForLeaderPartition:
+            place = TopicPartition(topic=name, partition=index)
+            leader = self.leader(place)
+            return epochs_request.OffsetForLeaderPartition(
+                partition=index,  # type: ignore[arg-type]
+                current_leader_epoch=-1 if leader is None else leader.epoch,  # type: ignore[arg-type]
+                leader_epoch=epochs[place],  # type: ignore[arg-type]
+            )
+
+        def message(rows: Mapping[TopicName, list[int]]) -> Any:
+            return epochs_request.OffsetForLeaderEpochRequest(
+                replica_id=-1,  # type: ignore[arg-type]
+                topics=tuple(
+                    epochs_request.OffsetForLeaderTopic(
+                        topic=name,  # type: ignore[arg-type]
+                        partitions=tuple(partition(name, index) for index in indexes),
+                    )
+                    for name, indexes in rows.items()
+                ),
+            )
+
+        return await self._ask_leaders(
+            epochs,
+            message,
+            epochs_response.OffsetForLeaderEpochResponse,
+            lambda row: EpochEnd(epoch=int(row.leader_epoch), end_offset=int(row.end_offset)),
+            "DESCRIBE",
+        )
+
     async def new_producer_id(self, attempts: int = 50) -> tuple[int, int]:
         """A producer id nobody else has, and its epoch."""
         message = init_request.InitProducerIdRequest(
@@ -289,11 +336,11 @@ class Cluster:
         partitions: Iterable[TopicPartition],
         message: Any,
         answer_type: type[Any],
-        value: Any,
+        value: Callable[[Any], V],
         operation: str,
-    ) -> dict[TopicPartition, int | BrokerError]:
+    ) -> dict[TopicPartition, V | BrokerError]:
         """One request to each leader for all of its partitions; it needs `operation` on each."""
-        found: dict[TopicPartition, int | BrokerError] = {}
+        found: dict[TopicPartition, V | BrokerError] = {}
         by_broker: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         for partition in partitions:
             leader = self.leader(partition)
@@ -317,9 +364,7 @@ class Cluster:
                 return
             for topic in answer.topics:
                 for row in topic.partitions:
-                    partition = TopicPartition(
-                        topic=TopicName(topic.name), partition=int(row.partition_index)
-                    )
+                    partition = _answered_for(topic, row)
                     if row.error_code == NONE:
                         found[partition] = value(row)
                         continue
@@ -331,3 +376,10 @@ class Cluster:
 
         await asyncio.gather(*(ask(broker, asked) for broker, asked in by_broker.items()))
         return found
+
+
+def _answered_for(topic: Any, row: Any) -> TopicPartition:
+    # OffsetForLeaderEpoch has other names for the two than all the others.
+    if isinstance(topic, epochs_response.OffsetForLeaderTopicResult):
+        return TopicPartition(topic=TopicName(topic.topic), partition=int(row.partition))
+    return TopicPartition(topic=TopicName(topic.name), partition=int(row.partition_index))

@@ -59,6 +59,19 @@ class LaneCursor:
     source_expected: int
     """The source offset that continues the last run; another one starts a new run."""
     leader_epoch: int = -1
+    """Of the source's batch that ends at `next_offset`; -1 where that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePoint:
+    """All of the source before `next_offset` was mirrored, and its last batch is of this epoch.
+
+    A source that has something else there lost what was mirrored, however long its log is now.
+    """
+
+    position: int
+    next_offset: int
+    leader_epoch: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,6 +86,8 @@ class OutgoingBatch:
     source_next_offset: int
     """After this batch and all that was dropped before it."""
     max_timestamp_ms: int
+    leader_epoch: int = -1
+    """Of the source's batch that ends at `source_next_offset`."""
     ticket: int = 0
     """The ledger write that must be durable before this batch may leave."""
 
@@ -180,7 +195,7 @@ class _Writer:
             self.flush()
             reencoded = reencode_records(batch, from_offset=cursor.next_offset)
             if reencoded is not None:
-                self._put_reencoded(reencoded, header.next_offset)
+                self._put_reencoded(reencoded, header.next_offset, header.leader_epoch)
             self._passed(header)
         elif self._coalesce and header.size_bytes <= TINY_BYTES_MAX:
             self._put_tiny(header, batch)
@@ -193,7 +208,7 @@ class _Writer:
         if coalesced.next_offset <= self._cursor.next_offset:
             return
         if coalesced.batch is not None:
-            self._put_reencoded(coalesced.batch, coalesced.next_offset)
+            self._put_reencoded(coalesced.batch, coalesced.next_offset, coalesced.leader_epoch)
         self._cursor.next_offset = coalesced.next_offset
         self._cursor.leader_epoch = coalesced.leader_epoch
 
@@ -201,8 +216,10 @@ class _Writer:
         self.flush()
         reencoded = reencode_legacy(messages, from_offset=self._cursor.next_offset)
         if reencoded is not None:
-            self._put_reencoded(reencoded, next_offset)
+            self._put_reencoded(reencoded, next_offset, -1)
         self._cursor.next_offset = next_offset
+        # Old messages do not say in which epoch they were written.
+        self._cursor.leader_epoch = -1
 
     def drop(self, header: BatchHeader) -> None:
         """Control batches and aborted ones; the next record then starts a run."""
@@ -217,7 +234,8 @@ class _Writer:
             return
         coalesced = coalesce_records([batch for _, batch in tiny])
         if coalesced is not None:
-            self._put_reencoded(coalesced, tiny[-1][0].next_offset)
+            last = tiny[-1][0]
+            self._put_reencoded(coalesced, last.next_offset, last.leader_epoch)
         self._passed(tiny[-1][0])
 
     def _put_tiny(self, header: BatchHeader, batch: memoryview) -> None:
@@ -238,11 +256,14 @@ class _Writer:
             source_offset=header.base_offset,
             source_next_offset=header.next_offset,
             max_timestamp_ms=header.max_timestamp_ms,
+            leader_epoch=header.leader_epoch,
         )
         self._cursor.source_expected = header.next_offset
         self._passed(header)
 
-    def _put_reencoded(self, batch: ReencodedBatch, source_next_offset: int) -> None:
+    def _put_reencoded(
+        self, batch: ReencodedBatch, source_next_offset: int, leader_epoch: int
+    ) -> None:
         stretch: Stretch
         for stretch in batch.stretches:
             self._start_run_if_gap(stretch.source_offset, stretch.first_record)
@@ -253,6 +274,7 @@ class _Writer:
             source_offset=batch.stretches[0].source_offset,
             source_next_offset=source_next_offset,
             max_timestamp_ms=batch.max_timestamp_ms,
+            leader_epoch=leader_epoch,
         )
 
     def _put(
@@ -263,6 +285,7 @@ class _Writer:
         source_offset: int,
         source_next_offset: int,
         max_timestamp_ms: int,
+        leader_epoch: int,
     ) -> None:
         cursor, stamp = self._cursor, self._stamp
         restamp(
@@ -279,6 +302,7 @@ class _Writer:
                 source_offset=source_offset,
                 source_next_offset=source_next_offset,
                 max_timestamp_ms=max_timestamp_ms,
+                leader_epoch=leader_epoch,
             )
         )
         cursor.position += record_count

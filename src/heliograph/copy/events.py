@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from heliograph.copy.found import Found
 from heliograph.copy.phases import Resuming, Running, Stop
-from heliograph.copy.resume import Found
 from heliograph.errors import MirrorError
 
 
@@ -81,7 +81,7 @@ class LookedUp:
     """Log and ledger were asked where the lane goes on."""
 
     asked: Resuming
-    found: Found | MirrorError
+    found: Found
 
 
 @dataclass(frozen=True, slots=True)

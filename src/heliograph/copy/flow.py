@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -13,6 +14,8 @@ from heliograph.errors import ConfigError
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import ClusterAlias, FlowId
 from heliograph.wire.batch import Stamp
+
+_LONG_READS_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,5 +98,7 @@ class Flow:
         self.ledger = ledger
         self.limits = limits
         self.throttle = Throttle()
+        self.long_reads = asyncio.Semaphore(_LONG_READS_AT_ONCE)
+        """Of lanes whose target log must be read, or filled, before they go on."""
         self.stamp: Stamp | None = None
         """Known once the ledger was read; the driver writes it there before it hands out lanes."""

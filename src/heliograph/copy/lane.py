@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from heliograph.clock import monotonic_s, now_ms
-from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
+from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk, SourcePoint
 from heliograph.copy.phases import Draining, LanePhase, Resuming, Running
 from heliograph.ledger.entries import TEXT_CHARS_MAX, HeadEntry, RunsEntry, runs_entries
 from heliograph.ledger.locate import anchor_of, source_next_offset
@@ -36,6 +36,7 @@ from heliograph.wire.fetch import topic_key
 
 if TYPE_CHECKING:
     from heliograph.copy.flow import Flow
+    from heliograph.copy.found import Blocked
 
 LIVE_MS_MAX: Final = 60_000
 """Older records are a backlog; their age says nothing about latency."""
@@ -52,6 +53,8 @@ class Reached:
 
     position: int = 0
     source_next_offset: int = 0
+    source_leader_epoch: int = -1
+    """Of the source's batch that ends at `source_next_offset`; -1 where that is not known."""
     target_next_offset: int = -1
     """-1 until the target's log said where the lane is."""
     identical: bool = False
@@ -64,6 +67,10 @@ class Reached:
     """When the last batch was acknowledged."""
     acked_timestamp_ms: int = -1
     """The newest timestamp in it."""
+
+    def read_to(self, next_offset: int, leader_epoch: int) -> None:
+        """All of the source before this offset is in the target, or was dropped."""
+        self.source_next_offset, self.source_leader_epoch = next_offset, leader_epoch
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,7 +181,7 @@ class CarriedLane:
         is on its way."""
         reached = self.reached
         reached.position = cursor.position
-        reached.source_next_offset = cursor.next_offset
+        reached.read_to(cursor.next_offset, cursor.leader_epoch)
         reached.target_next_offset = cursor.target_offset
         reached.identical = identical
         reached.target_topic_id = target_topic_id
@@ -184,12 +191,13 @@ class CarriedLane:
             replay_guard=ReplayGuard(cursor.position, written_until),
         )
 
-    def stop_at(self, position: int, *, source_next_offset: int, target_next_offset: int) -> None:
+    def stop_at(self, found: Blocked) -> None:
         """The log was asked, and the lane must not go on from there."""
         self.reached = Reached(
-            position=position,
-            source_next_offset=source_next_offset,
-            target_next_offset=target_next_offset,
+            position=found.position,
+            source_next_offset=found.source_next_offset,
+            source_leader_epoch=found.source_leader_epoch,
+            target_next_offset=found.target_next_offset,
             foreign_records=self.reached.foreign_records,
         )
 
@@ -210,6 +218,18 @@ class CarriedLane:
         )
 
     # -- data
+
+    @property
+    def source_point(self) -> SourcePoint | None:
+        """The last of the source that this slot knows to be mirrored."""
+        reached = self.reached
+        if reached.source_leader_epoch < 0:
+            return None
+        return SourcePoint(
+            position=reached.position,
+            next_offset=reached.source_next_offset,
+            leader_epoch=reached.source_leader_epoch,
+        )
 
     @property
     def is_drained(self) -> bool:
@@ -262,7 +282,7 @@ class CarriedLane:
                 self.reached.identical = False
         if self.is_drained:
             # All that was fetched was dropped.
-            self.reached.source_next_offset = running.cursor.next_offset
+            self.reached.read_to(running.cursor.next_offset, running.cursor.leader_epoch)
         return queued_bytes
 
     def settle(self, running: Running, batch: OutgoingBatch, base_offset: int) -> None:
@@ -273,7 +293,7 @@ class CarriedLane:
             self._shift_target(running, batch, shift)
         reached.position = batch.position + batch.record_count
         reached.target_next_offset = base_offset + batch.record_count
-        reached.source_next_offset = batch.source_next_offset
+        reached.read_to(batch.source_next_offset, batch.leader_epoch)
         reached.acked_s, reached.acked_timestamp_ms = monotonic_s(), batch.max_timestamp_ms
         unacked = running.unacked_runs
         while unacked and unacked[0].position < reached.position:
@@ -283,7 +303,7 @@ class CarriedLane:
         self.learned.failures = 0
         self.counted.count(batch)
         if not running.outgoing and self.in_flight == 0:
-            reached.source_next_offset = running.cursor.next_offset
+            reached.read_to(running.cursor.next_offset, running.cursor.leader_epoch)
 
     def _shift_target(self, running: Running, batch: OutgoingBatch, shift: int) -> None:
         """Others wrote `shift` records before this batch: the map gets a run, the records are
@@ -386,17 +406,11 @@ class CarriedLane:
             at_ms=_heard_ms(state),
             state=badge(state),
             detail=state.detail[:TEXT_CHARS_MAX] if isinstance(state, Stalled) else "",
+            source_leader_epoch=(
+                reached.source_leader_epoch if reached.source_leader_epoch >= 0 else None
+            ),
         )
-        if reached.target_topic_id is not None:
-            return shown
-        position, next_offset, target_next_offset = self._known_to_ledger()
-        return replace(
-            shown,
-            position=position,
-            source_next_offset=next_offset,
-            source_end_offset=next_offset,
-            target_next_offset=target_next_offset,
-        )
+        return shown if reached.target_topic_id is not None else self._as_in_ledger(shown)
 
     def note_head_in_ledger(self) -> None:
         """What the ledger shows already need not be written again."""
@@ -406,14 +420,26 @@ class CarriedLane:
             self.head_written.position = record.head.position
             self.head_written.badge = record.head.state
 
-    def _known_to_ledger(self) -> tuple[int, int, int]:
-        """Position, next source offset and next target offset, as the ledger has them."""
+    def _as_in_ledger(self, shown: HeadEntry) -> HeadEntry:
+        """The head with position, offsets and epoch as the ledger has them."""
         source = self.spec.id.source
         record = self.flow.ledger.view.begun_lane(source.topic, source.partition)
-        if record is None:
-            return 0, 0, 0
-        anchor = anchor_of(record)
-        return anchor.position, source_next_offset(record, anchor.position), anchor.target_offset
+        position = next_offset = target_next_offset = 0
+        leader_epoch: int | None = None
+        if record is not None:
+            anchor = anchor_of(record)
+            position, target_next_offset = anchor.position, anchor.target_offset
+            next_offset = source_next_offset(record, position)
+            if record.head is not None and record.head.source_next_offset == next_offset:
+                leader_epoch = record.head.source_leader_epoch
+        return replace(
+            shown,
+            position=position,
+            source_next_offset=next_offset,
+            source_end_offset=next_offset,
+            target_next_offset=target_next_offset,
+            source_leader_epoch=leader_epoch,
+        )
 
 
 def _heard_ms(state: LaneState) -> int:

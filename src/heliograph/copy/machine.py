@@ -37,6 +37,7 @@ from heliograph.copy.events import (
     Throttled,
     ThrottleOver,
 )
+from heliograph.copy.found import Blocked, Found, SourceTrouble
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import (
     LANE_BYTES_MAX,
@@ -48,11 +49,16 @@ from heliograph.copy.phases import (
     Running,
     Stop,
 )
-from heliograph.copy.resume import Blocked, ResumePoint
 from heliograph.copy.slot import Slot
 from heliograph.copy.sources import SourceSide
 from heliograph.copy.targets import TargetSide
-from heliograph.errors import InvariantError, LeaderMoved, MirrorError, NotAuthorised
+from heliograph.errors import (
+    CorruptBatch,
+    InvariantError,
+    LeaderMoved,
+    MirrorError,
+    NotAuthorised,
+)
 from heliograph.model import Paused, Stalled, StallReason
 from heliograph.wire.produce import ProducedPartition
 
@@ -214,15 +220,13 @@ class LaneMachine:
             phase.due = False
             self._slot.look_up(lane)
 
-    def _looked_up(self, lane: CarriedLane, found: ResumePoint | Blocked | MirrorError) -> None:
+    def _looked_up(self, lane: CarriedLane, found: Found) -> None:
         if isinstance(found, MirrorError):
             self._ask_log_later(lane, found)
+        elif isinstance(found, SourceTrouble):
+            self._look_up_later(lane, found.error, _source_reason(found.error))
         elif isinstance(found, Blocked):
-            lane.stop_at(
-                found.position,
-                source_next_offset=found.source_next_offset,
-                target_next_offset=found.target_next_offset,
-            )
+            lane.stop_at(found)
             self._stall(lane, Stop(reason=found.reason, detail=found.detail, retry_s=None))
         else:
             lane.reached.foreign_records += found.foreign_records
@@ -239,9 +243,12 @@ class LaneMachine:
             )
 
     def _ask_log_later(self, lane: CarriedLane, error: MirrorError) -> None:
-        self._show(lane, lane.stalled(_target_reason(error), str(error), retrying=True))
-        delay_s = lane.learned.backoff_s() if error.retriable else RETRY_S
-        self._enter(lane, Resuming(after_s=delay_s))
+        self._look_up_later(lane, error, _target_reason(error))
+
+    def _look_up_later(self, lane: CarriedLane, error: MirrorError, reason: StallReason) -> None:
+        self._show(lane, lane.stalled(reason, str(error), retrying=True))
+        is_soon = error.retriable and reason is not StallReason.CORRUPT_BATCH
+        self._enter(lane, Resuming(after_s=lane.learned.backoff_s() if is_soon else RETRY_S))
 
     def _fetch_later(self, lane: CarriedLane, error: MirrorError) -> None:
         """What was fetched still goes out; the rest is fetched anew."""
@@ -313,6 +320,8 @@ def _target_reason(error: MirrorError) -> StallReason:
         return StallReason.NOT_AUTHORISED
     if isinstance(error, InvariantError):
         return StallReason.BUG
+    if isinstance(error, CorruptBatch):
+        return StallReason.CORRUPT_BATCH
     return StallReason.TARGET_UNREACHABLE if error.retriable else StallReason.REFUSED_BY_TARGET
 
 

@@ -117,6 +117,14 @@ def source_recreated(source: TopicPartition) -> str:
     )
 
 
+def log_parted(source: TopicPartition, at: int, mirrored_to: int) -> str:
+    """What a lane says whose source lost records that were mirrored."""
+    return (
+        f"{source}: the source's log parts from what was mirrored at offset {at}, "
+        f"before {mirrored_to}"
+    )
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Draining:
     """Nothing more is fetched; once the target has all that was, the lane stalls."""

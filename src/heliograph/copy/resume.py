@@ -5,24 +5,44 @@
    so a ledger read later than the log always explains the log.
 3. `ledger.locate` says what the two amount to; where it asks for that, our batches are read and
    the map is corrected by them.
-4. Position to source offset, by the runs.
+4. Position to source offset, by the runs; and whether the source still has there what it had.
+
+What concerns one lane (a log that must be read, one that cannot be, filler to be written) takes the
+time of that lane only: each is reported as soon as its place is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar, assert_never
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, assert_never
 
 from heliograph.broker.cluster import EARLIEST, LATEST
 from heliograph.broker.log import read_batches
-from heliograph.broker.seed import is_filler, seed
-from heliograph.clock import now_ms
 from heliograph.copy.chunk import LaneCursor
 from heliograph.copy.flow import Flow
+from heliograph.copy.found import (
+    Blocked,
+    Found,
+    L,
+    Report,
+    Resumable,
+    ResumePoint,
+    SourceTrouble,
+    report_found,
+)
+from heliograph.copy.newborn import begin_lanes
 from heliograph.copy.phases import source_recreated
-from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError, LeaderMoved
-from heliograph.ledger.entries import StartEntry, new_author, runs_entries
+from heliograph.copy.source_check import SourceCheck, as_source_says, by_leader, check_source
+from heliograph.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    InvariantError,
+    LeaderMoved,
+    MirrorError,
+)
+from heliograph.ledger.entries import new_author, runs_entries
 from heliograph.ledger.locate import (
     AheadOfEnd,
     At,
@@ -37,80 +57,48 @@ from heliograph.ledger.locate import (
     source_next_offset,
 )
 from heliograph.ledger.view import LaneRecord
-from heliograph.model import Lane, OffsetRange, Offsets, OnExisting, StallReason, StartAt, TopicId
-from heliograph.probe import LANES_CREATED, LANES_TO_CREATE, probe
+from heliograph.model import StallReason, TopicId
 from heliograph.wire.batch import Stamp
 
 _FLUSH_S_MAX: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumePoint:
-    cursor: LaneCursor
-    target_topic_id: TopicId
-    """Of the topic whose log was looked at; what the cluster names later may be another."""
-    identical: bool
-    foreign_records: int = 0
-    """Found since the last head and not in the map before."""
-    written_until: int = 0
-    """Up to where the map has been written, records there or not."""
+async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) -> None:
+    """Report where each lane goes on; what one lane meets neither fails nor delays the others.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocked:
-    """Somebody must decide; the lane's own place is known all the same."""
-
-    reason: StallReason
-    detail: str
-    position: int = 0
-    source_next_offset: int = 0
-    """Of the source topic the lane read."""
-    target_next_offset: int = -1
-    """Where the target's log ends; -1 where that log is not the lane's."""
-
-
-Found = ResumePoint | Blocked | BrokerError
-
-
-class Resumable(Protocol):
-    """A lane, as far as a resume looks at it."""
-
-    @property
-    def spec(self) -> Lane: ...
-
-
-L = TypeVar("L", bound=Resumable)
-
-
-async def find_resume_points(flow: Flow, lanes: Sequence[L]) -> dict[L, Found]:
-    """Where each lane goes on; what one lane meets does not touch the others."""
-    found: dict[L, Found] = {}
+    Raises `MirrorError` where nothing can be said of the lanes that were not reported.
+    """
     # What these lanes wrote before must not come to stand behind what is written now.
     await flow.ledger.flush(_FLUSH_S_MAX)
-    await flow.source.refresh({lane.spec.id.source.topic for lane in lanes})
+    try:
+        await flow.source.refresh({lane.spec.id.source.topic for lane in lanes})
+    except MirrorError as exc:
+        for lane in lanes:
+            report(lane, SourceTrouble(error=exc))
+        return
     await flow.target.refresh({lane.spec.target.topic for lane in lanes})
     if flow.stamp is None:
         await flow.ledger.catch_up()
         flow.stamp = _stamp(flow)
-    seen = await _read_log_states(flow, lanes, found)
+    seen = await _read_log_states(flow, lanes, report)
     await flow.ledger.catch_up()
-    newborn = [lane for lane in seen if _record(flow, lane) is None]
-    if newborn:
-        probe(LANES_TO_CREATE)
-        await _create_lanes(flow, newborn, seen, found)
-        probe(LANES_CREATED)
-        await flow.ledger.catch_up()
-    for lane, partition in seen.items():
-        if lane in found:
-            continue
-        record = _record(flow, lane)
-        if record is None:
-            raise InvariantError(f"{lane.spec.id}: its start entry is not in the ledger")
-        try:
-            found[lane] = await _resume_point(flow, lane, record, partition)
-        except BrokerError as exc:
-            found[lane] = exc
-    return found
+    begun = {lane: state for lane, state in seen.items() if _record(flow, lane) is not None}
+    newborn = {lane: state for lane, state in seen.items() if lane not in begun}
+    async with asyncio.TaskGroup() as tasks:
+        # A source broker that does not answer keeps only the lanes waiting that it leads.
+        for some in by_leader(flow, begun):
+            tasks.create_task(_resume_lanes(flow, some, report))
+        if newborn:
+            resume = partial(_resume_point, flow, source=None)
+            tasks.create_task(begin_lanes(flow, newborn, resume, report))
+
+
+async def _resume_lanes(flow: Flow, begun: Mapping[L, LogState], report: Report[L]) -> None:
+    checks = await check_source(flow, {lane: _begun(flow, lane) for lane in begun})
+    async with asyncio.TaskGroup() as tasks:
+        for lane, state in begun.items():
+            found = _resume_point(flow, lane, state, source=checks.get(lane))
+            tasks.create_task(report_found(lane, found, report))
 
 
 def _stamp(flow: Flow) -> Stamp:
@@ -125,9 +113,14 @@ def _record(flow: Flow, lane: Resumable) -> LaneRecord | None:
     return flow.ledger.view.begun_lane(source.topic, source.partition)
 
 
-async def _read_log_states(
-    flow: Flow, lanes: Sequence[L], found: dict[L, Found]
-) -> dict[L, LogState]:
+def _begun(flow: Flow, lane: Resumable) -> LaneRecord:
+    record = _record(flow, lane)
+    if record is None:
+        raise InvariantError(f"{lane.spec.id}: its start entry is not in the ledger")
+    return record
+
+
+async def _read_log_states(flow: Flow, lanes: Sequence[L], report: Report[L]) -> dict[L, LogState]:
     if flow.stamp is None:
         raise InvariantError(f"{flow.id}: looked at the log without a producer")
     targets = [lane.spec.target for lane in lanes]
@@ -139,93 +132,23 @@ async def _read_log_states(
         target = lane.spec.target
         sequence, start, end = sequences[target], starts[target], ends[target]
         if isinstance(sequence, BrokerError):
-            found[lane] = sequence
+            report(lane, sequence)
         elif isinstance(start, BrokerError):
-            found[lane] = start
+            report(lane, start)
         elif isinstance(end, BrokerError):
-            found[lane] = end
+            report(lane, end)
         else:
             seen[lane] = LogState(start=start, end=end, last_sequence=sequence)
     return seen
 
 
-# -- lanes without history
-
-
-async def _create_lanes(
-    flow: Flow,
-    lanes: Sequence[L],
-    seen: dict[L, LogState],
-    found: dict[L, Found],
-) -> None:
-    """Write where each new lane starts. Two mirrors may do so at once: the first entry counts for
-    both."""
-    entries: list[StartEntry] = []
-    for start_at in StartAt:
-        some = [lane for lane in lanes if lane.spec.start_at is start_at]
-        offsets = await flow.source.list_offsets(
-            [lane.spec.id.source for lane in some],
-            EARLIEST if start_at is StartAt.EARLIEST else LATEST,
-        )
-        for lane in some:
-            offset, partition = offsets[lane.spec.id.source], seen[lane]
-            if isinstance(offset, BrokerError):
-                found[lane] = offset
-                continue
-            is_seeding = is_filler(partition.last_sequence)
-            occupied = partition.end > partition.start and not is_seeding
-            if occupied and lane.spec.on_existing is OnExisting.REFUSE:
-                found[lane] = Blocked(
-                    reason=StallReason.TARGET_NOT_EMPTY,
-                    detail=f"{lane.spec.target} holds {partition.end - partition.start} records "
-                    "this flow did not write, and on.existing = refuse",
-                )
-                continue
-            is_early = partition.end < offset and not occupied
-            if is_seeding or (lane.spec.offsets is Offsets.PRESERVE and is_early):
-                try:
-                    partition = await _seeded(flow, lane, partition, offset)
-                except BrokerError as exc:
-                    found[lane] = exc
-                    continue
-                seen[lane] = partition
-            entries.append(_start_entry(flow, lane, offset, partition.end))
-    await flow.ledger.write_or_refuse(entries)
-
-
-async def _seeded(flow: Flow, lane: Resumable, partition: LogState, offset: int) -> LogState:
-    if flow.stamp is None:
-        raise InvariantError(f"{flow.id}: seeded a log without a producer")
-    end = await seed(
-        flow.target,
-        lane.spec.target,
-        flow.stamp,
-        log=OffsetRange(start=partition.start, end=partition.end),
-        last_sequence=partition.last_sequence,
-        wanted=offset,
-    )
-    return LogState(start=end, end=end, last_sequence=-1)
-
-
-def _start_entry(flow: Flow, lane: Resumable, source_offset: int, target_offset: int) -> StartEntry:
-    target_topic = flow.target.topic(lane.spec.target.topic)
-    return StartEntry(
-        topic=lane.spec.id.source.topic,
-        partition=lane.spec.id.source.partition,
-        position=0,
-        author=flow.ledger.author,
-        source_offset=source_offset,
-        target_offset=target_offset,
-        source_topic_id=lane.spec.source_topic_id,
-        target_topic_id=target_topic.id if target_topic else None,
-        at_ms=now_ms(),
-    )
-
-
 # -- lanes with history
 
 
-async def _resume_point(flow: Flow, lane: Resumable, record: LaneRecord, log: LogState) -> Found:
+async def _resume_point(
+    flow: Flow, lane: Resumable, log: LogState, *, source: SourceCheck | None
+) -> Found:
+    record = _begun(flow, lane)
     target_topic = flow.target.topic(lane.spec.target.topic)
     if target_topic is None:
         return LeaderMoved(f"cluster {flow.target.alias}: {lane.spec.target} is gone")
@@ -240,7 +163,8 @@ async def _resume_point(flow: Flow, lane: Resumable, record: LaneRecord, log: Lo
     if isinstance(found, Truncated):
         raise await _too_short(flow, lane, log, found.anchor.target_offset)
     if isinstance(found, NeedsScan):
-        found, foreign = await _scan_log(flow, lane, record, log, found)
+        async with flow.long_reads:
+            found, foreign = await _scan_log(flow, lane, record, log, found)
     if isinstance(found, AheadOfEnd):
         # The leader has batches its followers do not have yet; they show soon, or are gone.
         raise LeaderMoved(f"{lane.spec.target}: the log is ahead of its high watermark")
@@ -258,7 +182,8 @@ async def _resume_point(flow: Flow, lane: Resumable, record: LaneRecord, log: Lo
             detail = f"{lane.spec.target}: no run explains position {position}"
             return _blocked(StallReason.UNEXPLAINED_LOG, detail, record, position)
         case At():
-            return _resume_at(flow, lane, found, log, target_topic.id, foreign)
+            at = _resume_at(flow, lane, found, log, target_topic.id, foreign)
+            return at if source is None else as_source_says(lane, at, source)
         case _:
             assert_never(found)
 
@@ -289,10 +214,7 @@ def _resume_at(
     target_topic_id: TopicId,
     foreign_records: int,
 ) -> ResumePoint:
-    record = _record(flow, lane)
-    if record is None:
-        raise InvariantError(f"{lane.spec.id}: the ledger forgot the lane while it was resumed")
-    runs, position = record.runs, found.position
+    runs, position = _begun(flow, lane).runs, found.position
     source_offset = runs.source_offset_at(position)
     return ResumePoint(
         cursor=LaneCursor(

@@ -6,6 +6,7 @@ Whatever a broker does becomes a lane's visible state (`machine`); only our own 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -15,10 +16,11 @@ from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.config.schema import ClientRole, ClusterConfig
 from heliograph.copy.events import Close, LookedUp, Pause, Resume, Retire
 from heliograph.copy.flow import FetchLimits, Flow
+from heliograph.copy.found import Found
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.machine import LaneMachine
 from heliograph.copy.phases import Resuming
-from heliograph.copy.resume import Found, find_resume_points
+from heliograph.copy.resume import find_resume_points
 from heliograph.copy.slot import Slot
 from heliograph.errors import InvariantError, MirrorError
 from heliograph.ledger.entries import ledger_topic, new_author
@@ -31,6 +33,8 @@ from heliograph.model import (
     LaneProgress,
 )
 from heliograph.probe import HEADS_TO_WRITE, probe
+
+log = logging.getLogger(__name__)
 
 BYTES_MAX: Final = 256 * 1024 * 1024
 HEAD_INTERVAL_S: Final = 5.0
@@ -135,15 +139,20 @@ class Shuttle:
         asked = {lane: lane.phase for lane in lanes if isinstance(lane.phase, Resuming)}
         if not asked:
             return
-        found: Mapping[CarriedLane, Found | MirrorError]
+
+        def report(lane: CarriedLane, found: Found) -> None:
+            self._machine.on(lane, LookedUp(asked=asked.pop(lane), found=found))
+
+        problem: MirrorError = InvariantError(f"{flow.id}: a resume without an outcome")
         try:
-            found = await find_resume_points(flow, tuple(asked))
-        except InvariantError:
-            raise
+            await find_resume_points(flow, tuple(asked), report)
         except MirrorError as exc:
-            found = dict.fromkeys(asked, exc)
-        for lane, place in found.items():
-            self._machine.on(lane, LookedUp(asked=asked[lane], found=place))
+            problem = exc
+        except Exception as exc:  # our own bug; the lanes of other flows go on
+            log.exception("%s: a bug", flow.id)
+            problem = InvariantError(f"{type(exc).__name__}: {exc}")
+        for lane in tuple(asked):
+            report(lane, problem)
 
     # -- settling
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +23,7 @@ from heliograph.copy.events import (
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.flow import Flow
 from heliograph.copy.lane import CarriedLane
-from heliograph.copy.phases import RETRY_S, Running, Stop, source_recreated
+from heliograph.copy.phases import RETRY_S, Running, Stop, log_parted, source_recreated
 from heliograph.copy.slot import Slot
 from heliograph.copy.targets import TargetSide
 from heliograph.errors import BrokerError, InvariantError, LeaderMoved, MirrorError
@@ -65,8 +66,11 @@ class SourceSide:
 
     def attach(self, lane: CarriedLane, running: Running) -> None:
         """Put the lane on the stream of its leader, as the cluster's metadata names it."""
-        if lane.retiring:
-            return
+        if not lane.retiring:
+            with self._guarded(lane, running):
+                self._attach(lane, running)
+
+    def _attach(self, lane: CarriedLane, running: Running) -> None:
         cluster, source = lane.flow.source, lane.spec.id.source
         topic, leader = cluster.topic(source.topic), _read_from(lane)
         if topic is not None and topic.id != lane.spec.source_topic_id:
@@ -158,9 +162,18 @@ class SourceSide:
 
     def fetched(self, lane: CarriedLane, running: Running, answer: FetchedPartition) -> None:
         """What the leader answered of this lane, from where its cursor stands."""
-        try:
+        with self._guarded(lane, running):
             self._judge(lane, running, answer)
-        except Exception as exc:  # our own bug must not take the other lanes along
+
+    @contextmanager
+    def _guarded(self, lane: CarriedLane, running: Running) -> Iterator[None]:
+        """Our own bug, or a broker's odd answer, must not take the other lanes along."""
+        try:
+            yield
+        except Exception as exc:
+            if isinstance(exc, MirrorError) and not isinstance(exc, InvariantError):
+                self._report(lane, SourceFailed(running=running, error=exc))
+                return
             log.exception("%s: a bug", lane.spec.id)
             detail = f"{type(exc).__name__}: {exc}"
             self._blocked(lane, running, StallReason.BUG, detail, retry_s=RETRY_S)
@@ -168,7 +181,7 @@ class SourceSide:
     def _judge(self, lane: CarriedLane, running: Running, answer: FetchedPartition) -> None:
         if answer.error_code == _OFFSET_OUT_OF_RANGE:
             self.detach(lane)
-            self._slot.spawn(self._out_of_range(lane, running))
+            self._slot.spawn(self._look_out_of_range(lane, running))
             return
         if answer.error_code != NONE:
             where = f"cluster {lane.flow.source.alias}: {lane.spec.id.source}"
@@ -176,12 +189,15 @@ class SourceSide:
             error = broker_error(where, answer.error_code, permission=permission)
             self._report(lane, SourceFailed(running=running, error=error))
             return
-        if answer.diverging_end_offset >= 0:
-            detail = (
-                f"{lane.spec.id.source}: the source's log parts from what was mirrored at offset "
-                f"{answer.diverging_end_offset}, before {running.cursor.next_offset}"
-            )
+        parted_at, next_offset = answer.diverging_end_offset, running.cursor.next_offset
+        if 0 <= parted_at < next_offset:
+            detail = log_parted(lane.spec.id.source, parted_at, next_offset)
             self._blocked(lane, running, StallReason.LOG_TRUNCATED, detail)
+            return
+        if parted_at >= 0:
+            # The leader only does not know the epoch any more: compaction took all of its records.
+            running.cursor.leader_epoch = -1
+            self.changed(lane)
             return
         if lane.trouble is not None:
             self._report(lane, SourceAnswered(running=running))
@@ -222,6 +238,10 @@ class SourceSide:
             self._blocked(lane, running, StallReason.CORRUPT_BATCH, detail, retry_s=RETRY_S)
         lane.learned.corrupt_offset = offset
 
+    async def _look_out_of_range(self, lane: CarriedLane, running: Running) -> None:
+        with self._guarded(lane, running):
+            await self._out_of_range(lane, running)
+
     async def _out_of_range(self, lane: CarriedLane, running: Running) -> None:
         """The source does not have the next offset: deleted before it was read, or cut off."""
         source, wanted = lane.spec.id.source, running.cursor.next_offset
@@ -239,6 +259,9 @@ class SourceSide:
             detail = f"{source}: ends at {latest}, but {wanted} was reached: the log was cut off"
             self._blocked(lane, running, StallReason.LOG_TRUNCATED, detail)
         else:
+            # A leader that cannot tell where the epoch ends that was read last says so this way:
+            # with the same epoch it would for ever.
+            running.cursor.leader_epoch = -1
             error = LeaderMoved(f"{source}: offset {wanted} was out of range for a moment")
             self._report(lane, SourceFailed(running=running, error=error))
 

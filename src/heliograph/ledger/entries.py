@@ -85,6 +85,9 @@ class HeadEntry:
     """The lane's badge, such as `copying` or `stalled: corrupt batch`."""
     detail: str
     """A sentence about the state, or nothing."""
+    source_leader_epoch: int | None = None
+    """Of the source's batch that ends at `source_next_offset`; None where that is not known. A
+    source that was cut off and has grown again since has another epoch there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ from heliograph.model import FlowId, OffsetRange, StallReason, TopicId, TopicNam
 
 PARTITION_MAX: Final = 2**31 - 1
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1
+LEADER_EPOCH_MAX: Final = 2**31 - 1
 VERSION: Final = 1
 JSON_BYTES_MAX: Final = 4_096
 MEMO_BYTES_MAX: Final = 512 * 1024
@@ -97,7 +98,7 @@ class _LeaseFields(_Fields):
     slot_count: _Number
 
 
-class _HeadFields(_Fields):
+class _PlainHeadFields(_Fields):
     position: _Number
     source_next_offset: _Number
     source_end_offset: _Number
@@ -107,6 +108,10 @@ class _HeadFields(_Fields):
     at_ms: _Number
     state: _Text
     detail: _Text
+
+
+class _HeadFields(_PlainHeadFields, total=False):
+    source_leader_epoch: Annotated[int, Field(ge=0, le=LEADER_EPOCH_MAX)]
 
 
 class _LossFields(_Fields):
@@ -160,7 +165,8 @@ class _Value:
         fields: dict[str, object] = {"v": VERSION}
         for name in self._names:
             field = otherwise[name] if name in otherwise else getattr(entry, name)
-            if field or name not in self._optional:
+            is_left_out = name in self._optional and (field is None or field is False)
+            if not is_left_out:
                 fields[name] = field
         return json.dumps(fields, separators=(",", ":")).encode("ascii")
 

@@ -30,6 +30,9 @@ def settled_head(
     """Where the lane is, as the log says; as its last head but for that."""
     source, start = location.lane.source, location.record.starts[-1]
     end = last.source_end_offset if last is not None else 0
+    epoch = None
+    if last is not None and last.source_next_offset == location.source_next_offset:
+        epoch = last.source_leader_epoch
     return HeadEntry(
         topic=source.topic,
         partition=source.partition,
@@ -42,4 +45,5 @@ def settled_head(
         at_ms=now_ms(),
         state=state or (last.state if last is not None else "idle"),
         detail=detail,
+        source_leader_epoch=epoch,
     )

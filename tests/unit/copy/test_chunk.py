@@ -134,6 +134,22 @@ def test_a_few_tiny_batches_stay_as_they_are() -> None:
     assert [out.record_count for out in prepared.batches] == [1, 1]
 
 
+@pytest.mark.parametrize("count", [1, 20])
+def test_each_batch_says_in_which_epoch_it_was_written(count: int) -> None:
+    """Unopened, or coalesced with others: then that of the last of them."""
+    raw = bytearray()
+    for offset in range(count):
+        raw += batch_of(Record(offset=offset), base_offset=offset)
+        at = len(raw) - len(batch_of(Record(offset=offset), base_offset=offset))
+        raw[at + 12 : at + 16] = (offset + 3).to_bytes(4, "big")
+    cursor = LaneCursor(next_offset=0, position=0, target_offset=0, source_expected=0)
+
+    prepared = prepare_chunk(memoryview(raw), cursor, Stamp(1, 0))
+
+    assert [batch.leader_epoch for batch in prepared.batches] == [count + 2]
+    assert cursor.leader_epoch == count + 2
+
+
 def test_tiny_batches_are_left_alone_where_the_target_refused_larger_ones() -> None:
     chunk = b"".join(plain(index, 1, value_bytes=20) for index in range(20))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from heliograph.copy.chunk import OutgoingBatch
+from heliograph.copy.chunk import OutgoingBatch, SourcePoint
 from heliograph.copy.events import (
     DRAINED,
     BatchTooLarge,
@@ -29,6 +29,7 @@ from heliograph.copy.events import (
     Throttled,
     ThrottleOver,
 )
+from heliograph.copy.found import Blocked, ResumePoint, SourceTrouble
 from heliograph.copy.lane import FORGOTTEN_S_MIN, CarriedLane
 from heliograph.copy.machine import LaneMachine
 from heliograph.copy.phases import (
@@ -40,8 +41,14 @@ from heliograph.copy.phases import (
     Running,
     Stop,
 )
-from heliograph.copy.resume import Blocked, ResumePoint
-from heliograph.errors import BrokerError, LeaderMoved, NotAuthorised
+from heliograph.errors import (
+    BrokerError,
+    CorruptBatch,
+    InvariantError,
+    LeaderMoved,
+    NotAuthorised,
+    WireError,
+)
 from heliograph.model import Copying, Idle, Paused, Stalled, StallReason, Starting
 from heliograph.wire.produce import ProducedPartition
 from tests.unit.copy.kit import (
@@ -811,3 +818,60 @@ def test_what_a_lane_shows_from_its_start_to_its_end() -> None:
     shown.append(scene.lane.state())
 
     assert shown == [Starting(), Starting(), Copying(), Idle(), Idle()]
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "is_soon"),
+    [
+        (SourceTrouble(error=MOVED), StallReason.SOURCE_UNREACHABLE, True),
+        (SourceTrouble(error=REFUSED), StallReason.SOURCE_UNREACHABLE, False),
+        (CorruptBatch(7, "orders-0: bad"), StallReason.CORRUPT_BATCH, False),
+        (InvariantError("a bug"), StallReason.BUG, False),
+        (WireError("odd"), StallReason.REFUSED_BY_TARGET, False),
+        (MOVED, StallReason.TARGET_UNREACHABLE, True),
+    ],
+)
+def test_what_a_look_up_met_is_named_and_tried_again(
+    found: Any, reason: StallReason, is_soon: bool
+) -> None:
+    scene = Scene()
+
+    scene.look_up(found)
+
+    state = scene.lane.state()
+    assert isinstance(state, Stalled)
+    assert (state.reason, state.retrying) == (reason, True)
+    ((delay_s, _),) = scene.slot.timers
+    assert (delay_s < 1) is is_soon
+
+
+def test_the_head_names_the_epoch_of_what_was_read_last() -> None:
+    scene = Scene()
+    running = scene.run()
+    prepared = chunk(running)
+    prepared.batches[0].leader_epoch = running.cursor.leader_epoch = 4
+    scene.lane.enqueue(running, prepared, [], 0)
+
+    scene.send()()
+
+    head = scene.lane.head()
+    assert (head.source_next_offset, head.source_leader_epoch) == (RECORDS, 4)
+    assert scene.lane.source_point == SourcePoint(
+        position=RECORDS, next_offset=RECORDS, leader_epoch=4
+    )
+
+
+def test_a_lane_that_must_not_go_on_keeps_the_epoch_it_is_held_to() -> None:
+    scene = Scene()
+
+    scene.look_up(
+        Blocked(
+            reason=StallReason.LOG_TRUNCATED,
+            detail="parted",
+            position=9,
+            source_next_offset=10,
+            source_leader_epoch=4,
+        )
+    )
+
+    assert scene.lane.source_point == SourcePoint(position=9, next_offset=10, leader_epoch=4)

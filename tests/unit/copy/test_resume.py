@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from heliograph.copy.chunk import SourcePoint
 from heliograph.copy.flow import FetchLimits, Flow
-from heliograph.copy.resume import Blocked, Found, ResumePoint, find_resume_points
+from heliograph.copy.found import Blocked, Found, ResumePoint, SourceTrouble
+from heliograph.copy.resume import find_resume_points
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
-from heliograph.ledger.entries import Entry, FlowEntry, ledger_topic, new_author
+from heliograph.ledger.entries import Entry, FlowEntry, HeadEntry, ledger_topic, new_author
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import (
@@ -42,6 +44,7 @@ SPEC = Lane(id=LaneId(flow=FLOW, source=ORDERS), target=ORDERS, source_topic_id=
 @dataclass(frozen=True, slots=True)
 class ALane:
     spec: Lane
+    source_point: SourcePoint | None = None
 
 
 @dataclass(slots=True)
@@ -51,6 +54,8 @@ class Stage:
     source: FakeCluster = field(default_factory=lambda: FakeCluster("A"))
     target: FakeCluster = field(default_factory=lambda: FakeCluster("B"))
     has_producer: bool = True
+    own_point: SourcePoint | None = None
+    """What the lane's slot knows itself."""
 
     def __post_init__(self) -> None:
         self.source.create(TOPIC)
@@ -102,10 +107,11 @@ class Stage:
             if self.has_producer:
                 await store.write([_flow_entry(), *entries])
             flow = Flow(FLOW, self.source, self.target, store, FetchLimits())
-            lane = ALane(spec)
-            found = (await find_resume_points(flow, [lane]))[lane]
+            lane = ALane(spec, self.own_point)
+            found: dict[ALane, Found] = {}
+            await find_resume_points(flow, [lane], found.__setitem__)
             await store.catch_up()
-            return found, store.view.begun_lane(TOPIC, 0)
+            return found[lane], store.view.begun_lane(TOPIC, 0)
         finally:
             await store.close()
 
@@ -183,7 +189,10 @@ def test_a_lane_whose_source_has_no_leader_waits_for_it() -> None:
     stage = Stage()
     stage.source.topics[TOPIC].leaderless.add(0)
 
-    assert isinstance(stage.resume(), LeaderMoved)
+    found = stage.resume()
+
+    assert isinstance(found, SourceTrouble)
+    assert isinstance(found.error, LeaderMoved)
 
 
 def test_a_lane_whose_target_has_no_leader_waits_for_it() -> None:
@@ -506,3 +515,94 @@ def test_two_runs_that_claim_the_same_offsets_are_settled_by_the_log() -> None:
     assert record is not None
     assert record.runs.overlap_at is None
     assert [record.runs.target_offset_at(each) for each in (39, 40, 59, 60)] == [39, 50, 69, 70]
+
+
+# -- whether the source still has what was mirrored
+
+
+def mirrored_ten_of_epoch(stage: Stage, epoch: int) -> HeadEntry:
+    """Ten records, of which the source's leader of that epoch wrote the last."""
+    append_foreign(stage.read, 8)
+    for _ in range(epoch):
+        stage.read.elect()
+    append_foreign(stage.read, 2)
+    stage.own(0, 10)
+    return replace(head(10, 10), source_leader_epoch=epoch)
+
+
+@pytest.mark.parametrize("knows", ["the ledger", "the slot"])
+def test_a_source_cut_off_and_grown_again_while_nobody_read_stalls_its_lane(knows: str) -> None:
+    stage = Stage()
+    known = mirrored_ten_of_epoch(stage, 3)
+    stage.read.truncate(8)
+    append_foreign(stage.read, 40)
+    if knows == "the slot":
+        known = replace(known, source_leader_epoch=None)
+        stage.own_point = SourcePoint(position=10, next_offset=10, leader_epoch=3)
+
+    found = stage.resume(start(), known)
+
+    assert refused(found) == (StallReason.LOG_TRUNCATED, 10)
+    assert isinstance(found, Blocked)
+    assert "parts from what was mirrored at offset 8, before 10" in found.detail
+    assert (found.source_next_offset, found.source_leader_epoch) == (10, 3)
+
+
+def test_a_source_with_other_leaders_and_the_same_records_goes_on() -> None:
+    stage = Stage()
+    known = mirrored_ten_of_epoch(stage, 3)
+    append_foreign(stage.read, 1)
+    stage.read.elect()
+    append_foreign(stage.read, 5)
+
+    found = stage.resume(start(), known)
+
+    assert at(found) == (10, 10, 10)
+    assert placed(found).cursor.leader_epoch == 3
+
+
+def test_a_lane_that_came_further_than_its_head_by_another_leader_names_no_epoch() -> None:
+    stage = Stage()
+    known = mirrored_ten_of_epoch(stage, 3)
+    stage.read.elect()
+    append_foreign(stage.read, 5)
+    stage.own(10, 5)
+
+    found = stage.resume(start(), known)
+
+    assert at(found) == (15, 15, 15)
+    assert placed(found).cursor.leader_epoch == -1
+
+
+def test_a_source_that_cannot_tell_about_an_epoch_goes_on() -> None:
+    stage = Stage()
+    known = replace(mirrored_ten_of_epoch(stage, 3), source_leader_epoch=9)
+
+    found = stage.resume(start(), known)
+
+    assert at(found) == (10, 10, 10)
+    assert placed(found).cursor.leader_epoch == -1
+
+
+def test_a_lane_that_was_sent_elsewhere_since_is_not_held_to_what_it_read_before() -> None:
+    stage = Stage()
+    known = mirrored_ten_of_epoch(stage, 3)
+    stage.read.truncate(8)
+    append_foreign(stage.read, 40)
+
+    found = stage.resume(start(), known, start(position=10, source=8, target=10))
+
+    assert at(found) == (10, 8, 10)
+
+
+def test_a_source_that_does_not_answer_for_an_epoch_is_what_its_lane_waits_for() -> None:
+    stage = Stage()
+    known = mirrored_ten_of_epoch(stage, 3)
+
+    def unreachable(asked: Asked) -> None:
+        if asked.name == "offset_for_leader_epoch":
+            raise BrokerUnreachable("cluster A: gone")
+
+    stage.source.before = unreachable
+
+    assert isinstance(stage.resume(start(), known), SourceTrouble)

@@ -17,7 +17,7 @@ from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running, Stop
 from heliograph.copy.sources import SourceSide
-from heliograph.errors import LeaderMoved
+from heliograph.errors import LeaderMoved, WireError
 from heliograph.model import OffsetRange, StallReason, TopicName, TopicPartition
 from heliograph.wire.fetch import FetchedPartition
 from tests.kit.batches import Record, batch_of
@@ -36,6 +36,13 @@ class Side(SourceSide):
     @property
     def stops(self) -> list[Stop]:
         return [event.stop for event in self.events if isinstance(event, SourceBlocked)]
+
+
+class LogFromTenToTwenty:
+    async def list_offsets(
+        self, partitions: list[TopicPartition], at: int
+    ) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 10 if at == EARLIEST else 20)
 
 
 def running_lane(offset: int = 0) -> tuple[CarriedLane, Running]:
@@ -85,13 +92,62 @@ def test_a_batch_that_is_corrupt_twice_stalls_its_lane_and_is_never_forwarded() 
 
 
 def test_a_log_that_parts_from_what_was_mirrored_stalls_until_an_operator_decides() -> None:
-    side, (lane, running) = Side(), running_lane()
+    side, (lane, running) = Side(), running_lane(9)
 
     side.fetched(lane, running, answer(b"", diverging_end_offset=4))
 
     assert [(stop.reason, stop.retry_s) for stop in side.stops] == [
         (StallReason.LOG_TRUNCATED, None)
     ]
+
+
+def test_a_leader_that_only_forgot_an_epoch_is_asked_again_without_it() -> None:
+    side, (lane, running) = Side(), running_lane(9)
+    running.cursor.leader_epoch = 5
+
+    side.fetched(lane, running, answer(b"", diverging_end_offset=9))
+
+    assert side.events == []
+    assert running.cursor.leader_epoch == -1
+
+
+def test_an_offset_out_of_range_inside_the_log_is_asked_for_again_without_its_epoch() -> None:
+    side, (lane, running) = Side(), running_lane(15)
+    running.cursor.leader_epoch = 5
+    lane.flow.source = LogFromTenToTwenty()  # type: ignore[assignment]
+
+    asyncio.run(side._look_out_of_range(lane, running))
+
+    (event,) = side.events
+    assert isinstance(event, SourceFailed)
+    assert running.cursor.leader_epoch == -1
+
+
+def test_a_source_that_answers_nonsense_about_an_offset_out_of_range_stalls_one_lane() -> None:
+    class Odd(LogFromTenToTwenty):
+        async def list_offsets(
+            self, partitions: list[TopicPartition], at: int
+        ) -> dict[TopicPartition, int]:
+            raise WireError("its answer to request 2 cannot be read")
+
+    side, (lane, running) = Side(), running_lane(15)
+    lane.flow.source = Odd()  # type: ignore[assignment]
+
+    asyncio.run(side._look_out_of_range(lane, running))
+
+    assert [type(event) for event in side.events] == [SourceFailed]
+
+
+def test_a_source_without_topic_ids_is_a_lanes_trouble_and_does_not_end_the_slot() -> None:
+    side, (lane, running) = Side(), running_lane()
+    lane.spec = replace(lane.spec, source_topic_id=None)
+    lane.flow.source.topic = lambda name: None  # type: ignore[method-assign]
+
+    side.attach(lane, running)
+
+    (event,) = side.events
+    assert isinstance(event, SourceFailed)
+    assert "Kafka 3.1" in str(event.error)
 
 
 def test_an_error_code_is_reported_and_nothing_is_learned_of_the_log() -> None:
@@ -125,16 +181,8 @@ def test_a_fetch_too_small_for_one_batch_is_followed_by_a_larger_one() -> None:
 def test_an_offset_out_of_range_is_told_apart_as_deleted_or_cut_off(
     wanted: int, reason: StallReason
 ) -> None:
-    class Source:
-        """A log from 10 to 20."""
-
-        async def list_offsets(
-            self, partitions: list[TopicPartition], at: int
-        ) -> dict[TopicPartition, int]:
-            return dict.fromkeys(partitions, 10 if at == EARLIEST else 20)
-
     side, (lane, running) = Side(), running_lane(wanted)
-    lane.flow.source = Source()  # type: ignore[assignment]
+    lane.flow.source = LogFromTenToTwenty()  # type: ignore[assignment]
 
     asyncio.run(side._out_of_range(lane, running))
 

@@ -79,6 +79,7 @@ HEAD = HeadEntry(
     at_ms=1_767_225_600_000,
     state="stalled: corrupt batch",
     detail="offset 1300: wrong CRC",
+    source_leader_epoch=0,
 )
 RUNS = RunsEntry(
     topic=ORDERS,
