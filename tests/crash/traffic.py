@@ -21,6 +21,13 @@ TRANSACTIONS: Final = "transactions"
 COMPACTED: Final = "compacted"
 TOPICS: Final = (PLAIN, TINY, TRANSACTIONS, COMPACTED)
 PARTITIONS: Final = 2
+_COMPACTING: Final = {
+    # As fast as a cleaner can: what a mirror has read may be gone when its successor reads again.
+    "cleanup.policy": "compact",
+    "segment.ms": "200",
+    "min.cleanable.dirty.ratio": "0.001",
+    "max.compaction.lag.ms": "1",
+}
 _ROUND_S: Final = 0.05
 _ROUNDS_AT_FULL_RATE: Final = 300
 """Fifteen seconds of load, 25,000 records; then a trickle goes on. All of it is compared record by
@@ -148,13 +155,14 @@ class Traffic:
         )
 
 
-def create_traffic_topics(source: LocalCluster) -> None:
+def create_traffic_topics(source: LocalCluster, *, compacting: bool = True) -> None:
+    """Not `compacting`: compacted by its policy, yet never within a test."""
     replicas = len(source.brokers)
     for topic in TOPICS:
         config = {}
         if topic == COMPACTED:
-            # Compacted by its policy, yet never within a test: contents stay comparable.
-            config = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
+            waiting = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
+            config = _COMPACTING if compacting else waiting
         create_topic(source, topic, partitions=PARTITIONS, replicas=replicas, config=config)
 
 
