@@ -7,6 +7,7 @@ Everything here is frozen and crosses the link between driver and slot as JSON (
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Literal, NewType
 
@@ -66,10 +67,36 @@ class OffsetRange:
 
 
 class StartAt(StrEnum):
-    """Where a lane without history begins."""
+    """An end of the source's log, as the place where a lane without history begins."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class StartTime:
+    """The first record of that time or later."""
+
+    at_ms: int
+
+    def __str__(self) -> str:
+        at = datetime.fromtimestamp(self.at_ms / 1000, UTC)
+        return at.isoformat(timespec="milliseconds" if self.at_ms % 1000 else "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class StartBack:
+    """The first record that is at most so old when the lane begins (KIP-1106)."""
+
+    back_ms: int
+
+    def __str__(self) -> str:
+        seconds, rest_ms = divmod(self.back_ms, 1000)
+        return f"by_duration:PT{seconds}{f'.{rest_ms:03}' if rest_ms else ''}S"
+
+
+Start = StartAt | StartTime | StartBack
+"""Where a lane without history begins."""
 
 
 class Offsets(StrEnum):
@@ -94,7 +121,7 @@ class Lane:
     source_topic_id: TopicId | None
     target_topic_id: TopicId | None = None
     """As the driver last saw it; another one than before makes the slot look for its place."""
-    start_at: StartAt = StartAt.EARLIEST
+    start_at: Start = StartAt.EARLIEST
     offsets: Offsets = Offsets.MAPPED
     on_existing: OnExisting = OnExisting.APPEND
     read_committed: bool = True

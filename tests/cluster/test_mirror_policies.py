@@ -27,12 +27,15 @@ from tests.kit.topics import admin_of, delete_records_before, wait_until
 _KEPT, _KEPT_FAR, _GAPPED = "kept-start", "kept-far", "kept-gaps"
 _FAR = 250_000
 _LATE = "late-tail"
+_SINCE, _RECENT = "since-time", "recent-hour"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flows:
     kept: Route
     late: Route
+    since: Route
+    recent: Route
     raw: Route
     there: Route
     back: Route
@@ -47,12 +50,24 @@ def flows(
     _prepare_kept(a)
     lasting_topic(a, _LATE)
     produce(a, _LATE, numbered(30))
+    for name in (_SINCE, _RECENT):
+        lasting_topic(a, name)
+        produce(a, name, numbered(30))
+    produce(a, _RECENT, [NewRec(key=b"%d" % number) for number in range(5)])
     config = write_config(
         tmp_path_factory.mktemp("policies") / "mm2.properties",
-        {"kept": a, "late": a, "raw": a, "all": b, "here": a, "there": b},
+        {
+            **dict.fromkeys(("kept", "late", "since", "recent", "raw", "here"), a),
+            **dict.fromkeys(("all", "there"), b),
+        },
         {
             "kept->all": {"topics": "kept-.*", "offsets": "preserve"},
             "late->all": {"topics": "late-.*", "consumer.auto.offset.reset": "latest"},
+            "since->all": {"topics": "since-.*", "start.at": "2023-11-14T22:13:20.010Z"},
+            "recent->all": {
+                "topics": "recent-.*",
+                "consumer.auto.offset.reset": "by_duration:PT1H",
+            },
             "raw->all": {"topics": "raw-.*", "read.committed": "false"},
             # These also match what the other direction has mirrored.
             "here->there": {"topics": ".*loop-.*"},
@@ -63,6 +78,8 @@ def flows(
         yield Flows(
             kept=route(config, ("kept", a), ("all", b)),
             late=route(config, ("late", a), ("all", b)),
+            since=route(config, ("since", a), ("all", b)),
+            recent=route(config, ("recent", a), ("all", b)),
             raw=route(config, ("raw", a), ("all", b)),
             there=route(config, ("here", a), ("there", b)),
             back=route(config, ("there", b), ("here", a)),
@@ -143,6 +160,18 @@ def test_a_lane_that_starts_at_the_latest_offset_mirrors_only_what_comes_after(
     (mirrored,) = read_all(late.target, late.renamed(_LATE)).values()
     assert lane.starts[0].source_offset == 30
     assert [rec.content for rec in mirrored] == [rec.content for rec in wanted[30:]]
+
+
+def test_a_lane_begins_with_the_first_record_of_a_time_or_of_the_last_hour(flows: Flows) -> None:
+    since, recent = flows.since, flows.recent
+
+    since.await_records(_SINCE, 20)
+    recent.await_records(_RECENT, 5)
+
+    (of_time,) = read_all(since.target, since.renamed(_SINCE)).values()
+    (of_hour,) = read_all(recent.target, recent.renamed(_RECENT)).values()
+    assert [rec.key for rec in of_time] == [rec.key for rec in numbered(30)][10:]
+    assert [rec.key for rec in of_hour] == [b"%d" % number for number in range(5)]
 
 
 def test_uncommitted_records_are_mirrored_where_asked_for(flows: Flows, topic: TopicNames) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from heliograph.broker.cluster import EARLIEST, Cluster
+from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.broker.connection import Answer, Connection, OnAnswer
 from heliograph.errors import BrokerError
 from heliograph.model import ClusterAlias, TopicId, TopicName, TopicPartition
@@ -139,8 +139,10 @@ class FakeCluster(Cluster):
 
     def _list_offsets(self, request: Any, reply: Any) -> Any:
         def row(log: FakeLog, asked: Any) -> Mapping[str, Any]:
-            at_start = asked.timestamp == EARLIEST
-            return {"offset": log.start if at_start else log.high_watermark}
+            if asked.timestamp == EARLIEST:
+                return {"offset": log.start}
+            at_end = asked.timestamp == LATEST
+            return {"offset": log.high_watermark if at_end else log.offset_at(asked.timestamp)}
 
         topics = tuple(
             reply.ListOffsetsTopicResponse(

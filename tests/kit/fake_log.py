@@ -127,6 +127,11 @@ class FakeLog:
             found += each.content
         return bytes(found)
 
+    def offset_at(self, at_ms: int) -> int:
+        """The first batch with a record of that time or later; -1 if there is none."""
+        found = (each.header for each in self._batches if each.header.max_timestamp_ms >= at_ms)
+        return next((header.base_offset for header in found), -1)
+
     def truncate(self, end: int) -> None:
         """As an unclean election leaves it; the new leader knows what the log tells it."""
         self._batches = [each for each in self._batches if each.header.next_offset <= end]

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from heliograph.wire.batch import SEQUENCES, restamp
-from tests.kit.batches import Record, batch_of
+from tests.kit.batches import NOW_MS, Record, batch_of
 from tests.kit.fake_log import FakeLog
 
 
 def records_batch(
-    count: int, *, producer_id: int = -1, epoch: int = -1, sequence: int = -1
+    count: int,
+    *,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    timestamp_ms: int = NOW_MS,
 ) -> bytes:
-    batch = batch_of(*(Record(offset=offset) for offset in range(count)))
+    records = (Record(offset=offset, timestamp_ms=timestamp_ms) for offset in range(count))
+    batch = batch_of(*records)
     restamp(batch, producer_id=producer_id, producer_epoch=epoch, sequence=sequence)
     return bytes(batch)
 

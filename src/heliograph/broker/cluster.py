@@ -33,6 +33,8 @@ from heliograph.model import ClusterAlias, TopicId, TopicName, TopicPartition
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+NO_OFFSET: Final = -1
+"""The answer where a partition has no record of a time or later."""
 _NEEDS: Final[Mapping[ClientRole, str]] = {
     "consumer": "READ",
     "producer": "READ and WRITE",

@@ -127,7 +127,7 @@ def _reader(
     level = "read_committed" if config.read_committed else "read_uncommitted"
     asked = resolved.keys.get("read.committed")
     derived = {
-        "auto.offset.reset": _effective("auto.offset.reset", config.start_at.value, None),
+        "auto.offset.reset": _effective("auto.offset.reset", str(config.start_at), None),
         "isolation.level": _effective("isolation.level", level, asked),
         **{name: _effective(name, value, None) for name, value in defaults.items()},
     }

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from heliograph.config.keys import INT_MAX, MM2, Own, Seconds
-from heliograph.config.mm2.values import regexes, replicas
+from heliograph.config.mm2.values import regexes, replicas, start
 from heliograph.config.plugins import TOPIC_FILTER_METHODS, class_or_python
 from heliograph.config.secrets import Secret
 from heliograph.config.sections import (
@@ -33,7 +33,7 @@ from heliograph.config.sections import (
 )
 from heliograph.config.security import ClientRole, SecurityConfig
 from heliograph.errors import InvariantError
-from heliograph.model import ClusterAlias, FlowId, Offsets, OnExisting, StartAt
+from heliograph.model import ClusterAlias, FlowId, Offsets, OnExisting, Start, StartAt
 
 __all__ = [
     "ClientRole",
@@ -122,8 +122,8 @@ class FlowConfig(Section):
     """Time between two reads of the source's topics."""
     tasks_max: Annotated[int | None, MM2("tasks.max")] = Field(default=None, ge=1, le=INT_MAX)
     """Most slots that mirror the flow; unset leaves it to the engine (MirrorMaker 2: 1)."""
-    start_at: StartAt = StartAt.EARLIEST
-    """Where a lane without history begins."""
+    start_at: Annotated[Start, Own("start.at", start)] = StartAt.EARLIEST
+    """Where a new lane begins: `earliest`, `latest`, `by_duration:PT1H`, `2026-01-31T04:03:00Z`."""
     read_committed: Annotated[bool, Own("read.committed")] = True
     """Whether records of aborted transactions are skipped (MirrorMaker 2: no)."""
     offsets: Annotated[Offsets, Own("offsets")] = Offsets.MAPPED

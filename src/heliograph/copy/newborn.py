@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import assert_never
 
-from heliograph.broker.cluster import EARLIEST, LATEST
+from heliograph.broker.cluster import EARLIEST, LATEST, NO_OFFSET, Cluster
 from heliograph.broker.seed import is_filler, seed
 from heliograph.clock import now_ms
 from heliograph.copy.flow import Flow
@@ -16,7 +17,17 @@ from heliograph.copy.found import Blocked, Found, L, Report, Resumable, SourceTr
 from heliograph.errors import BrokerError, InvariantError, MirrorError
 from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.locate import LogState
-from heliograph.model import OffsetRange, Offsets, OnExisting, StallReason, StartAt
+from heliograph.model import (
+    OffsetRange,
+    Offsets,
+    OnExisting,
+    StallReason,
+    Start,
+    StartAt,
+    StartBack,
+    StartTime,
+    TopicPartition,
+)
 from heliograph.probe import LANES_CREATED, LANES_TO_CREATE, probe
 
 ResumePointOf = Callable[[L, LogState], Awaitable[Found]]
@@ -63,12 +74,32 @@ async def begin_lanes(
 
 async def _first_offsets(flow: Flow, newborn: Mapping[L, LogState]) -> dict[L, int | BrokerError]:
     found: dict[L, int | BrokerError] = {}
-    for start_at in StartAt:
-        some = [lane for lane in newborn if lane.spec.start_at is start_at]
-        at = EARLIEST if start_at is StartAt.EARLIEST else LATEST
-        offsets = await flow.source.list_offsets([lane.spec.id.source for lane in some], at)
+    for start_at in dict.fromkeys(lane.spec.start_at for lane in newborn):
+        some = [lane for lane in newborn if lane.spec.start_at == start_at]
+        offsets = await _offsets_at(flow.source, start_at, [lane.spec.id.source for lane in some])
         found.update({lane: offsets[lane.spec.id.source] for lane in some})
     return found
+
+
+async def _offsets_at(
+    source: Cluster, start: Start, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int | BrokerError]:
+    match start:
+        case StartAt.EARLIEST:
+            return await source.list_offsets(partitions, EARLIEST)
+        case StartAt.LATEST:
+            return await source.list_offsets(partitions, LATEST)
+        case StartTime(at_ms=at_ms):
+            wanted_ms = at_ms
+        case StartBack(back_ms=back_ms):
+            wanted_ms = max(0, now_ms() - back_ms)
+        case _:
+            assert_never(start)
+    # The end is asked for first: a record that arrives between the two answers is of that time,
+    # and an end that already counts it would skip it.
+    ends = await source.list_offsets(partitions, LATEST)
+    found = await source.list_offsets(partitions, wanted_ms)
+    return {at: ends[at] if offset == NO_OFFSET else offset for at, offset in found.items()}
 
 
 def _target_not_empty(lane: Resumable, state: LogState) -> Blocked:

@@ -141,7 +141,39 @@ def test_a_key_out_of_place_is_reported(line: str, sentence: str) -> None:
             "A->B.transforms = mask",
             "is `mask`, which is not supported yet: records would be mirrored untransformed",
         ),
-        ("A.consumer.auto.offset.reset = none", "is `none`, not one of earliest, latest"),
+        (
+            "A.consumer.auto.offset.reset = none",
+            "is `none`, not one of earliest, latest, by_duration:PT1H",
+        ),
+        *(
+            (
+                f"A.consumer.auto.offset.reset = by_duration:{length}",
+                f"is `{length}`, not a duration such as PT1H, PT90M or P1DT12H",
+            )
+            for length in ("1h", "PT", "P1DT", "-PT1H", "PT-1H", "P1Y", "PT1.5H")
+        ),
+        (
+            "A.consumer.auto.offset.reset = by_duration:P366001D",
+            "is `P366001D`, a duration of more than a thousand years",
+        ),
+        (
+            "A.consumer.auto.offset.reset = 2026-01-31T04:03:00Z",
+            "is `2026-01-31T04:03:00Z`, not one of earliest, latest, by_duration:PT1H",
+        ),
+        (
+            "start.at = 2026-13-31T04:03:00Z",
+            "is `2026-13-31T04:03:00Z`, not a time such as 2026-01-31T04:03:00Z",
+        ),
+        (
+            "start.at = 2026-01-31T04:03:00",
+            "is `2026-01-31T04:03:00`, a time without its zone: end it with Z or an offset such as "
+            "+02:00",
+        ),
+        ("start.at = 1969-01-31T04:03:00Z", "is `1969-01-31T04:03:00Z`, a time before 1970"),
+        (
+            "A.consumer.auto.offset.reset = latest\nA->B.start.at = earliest",
+            "is `latest`, while `A->B.start.at` on line 6 is earliest",
+        ),
         (
             "A.consumer.isolation.level = dirty",
             "is `dirty`, not one of read_committed, read_uncommitted",

@@ -59,7 +59,7 @@ def test_no_row_is_about_a_key_that_does_not_exist() -> None:
 
 
 def test_every_field_of_a_flow_has_a_key_or_is_put_together_from_several() -> None:
-    together = {"id", "clients", "start_at"}
+    together = {"id", "clients"}
 
     fields = set(leaves(FlowConfig)) - together
 

@@ -24,14 +24,17 @@ from heliograph.model import (
     Offsets,
     OnExisting,
     StallReason,
+    Start,
     StartAt,
+    StartBack,
+    StartTime,
     TopicId,
     TopicPartition,
 )
 from heliograph.wire.batch import SEQUENCES
 from tests.kit.fake_cluster import Asked, FakeCluster
 from tests.kit.fake_log import FakeLog
-from tests.kit.fake_records import append_foreign, append_own, filler
+from tests.kit.fake_records import append_foreign, append_own, filler, records_batch
 from tests.kit.lane_records import TOPIC, head, runs, start
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
@@ -148,7 +151,7 @@ def refused(found: Found) -> tuple[StallReason, int]:
 @pytest.mark.parametrize(
     ("start_at", "offset"), [(StartAt.EARLIEST, 5), (StartAt.LATEST, 12)], ids=["start", "end"]
 )
-def test_a_new_lane_begins_at_the_sources_start_or_end(start_at: StartAt, offset: int) -> None:
+def test_a_new_lane_begins_at_the_sources_start_or_end(start_at: Start, offset: int) -> None:
     stage = Stage()
     append_foreign(stage.read, 12)
     stage.read.delete_before(5)
@@ -162,6 +165,46 @@ def test_a_new_lane_begins_at_the_sources_start_or_end(start_at: StartAt, offset
     (begun,) = record.starts
     assert (begun.position, begun.source_offset, begun.target_offset) == (0, offset, 3)
     assert begun.target_topic_id == stage.target.id_of(TOPIC)
+
+
+@pytest.mark.parametrize(
+    ("start_at", "offset"),
+    [
+        (StartTime(0), 0),
+        (StartTime(2_000), 1),
+        (StartTime(2_001), 2),
+        (StartTime(4_000), 3),
+        (StartBack(60_000), 3),
+        (StartBack(10**15), 0),
+    ],
+    ids=str,
+)
+def test_a_new_lane_begins_with_the_first_record_of_a_time_or_else_at_the_end(
+    start_at: Start, offset: int
+) -> None:
+    stage = Stage()
+    for at_ms in (1_000, 2_000, 3_000):
+        stage.read.append(records_batch(1, timestamp_ms=at_ms))
+
+    found = stage.resume(spec=replace(SPEC, start_at=start_at))
+
+    assert at(found)[1] == offset
+
+
+def test_a_record_that_arrives_while_a_new_lane_asks_for_its_start_is_not_skipped() -> None:
+    stage = Stage()
+    stage.read.append(records_batch(1, timestamp_ms=1_000))
+    asked = iter(range(10))
+
+    def arrive(request: Asked) -> None:
+        if request.name == "list_offsets" and next(asked) == 1:
+            stage.read.append(records_batch(1, timestamp_ms=2_500))
+
+    stage.source.before = arrive
+
+    found = stage.resume(spec=replace(SPEC, start_at=StartTime(2_000)))
+
+    assert at(found)[1] == 1
 
 
 def test_the_start_that_another_mirror_wrote_first_counts() -> None:

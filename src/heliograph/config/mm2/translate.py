@@ -13,7 +13,7 @@ from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER
 from heliograph.config.mm2.names import CLIENT_NUMBERS, FETCH_NUMBERS
 from heliograph.config.mm2.precedence import Resolution, ResolvedCluster, ResolvedFlow, Scope
 from heliograph.config.mm2.scopes import BOOTSTRAP, FLOW_CLIENT_PREFIXES, ScopedSettings
-from heliograph.config.mm2.values import BadValue, choice, servers, whole
+from heliograph.config.mm2.values import BadValue, choice, offset_reset, servers, whole
 from heliograph.config.schema import (
     ClusterConfig,
     EngineConfig,
@@ -23,7 +23,7 @@ from heliograph.config.schema import (
 )
 from heliograph.config.sections import WorkerConfig
 from heliograph.config.tls.java_security import ReadBytes, read_security
-from heliograph.model import ClusterAlias, FlowId, StartAt
+from heliograph.model import ClusterAlias, FlowId
 
 _ISOLATION: Final = ("read_committed", "read_uncommitted")
 _OFFSET_SYNCS: Final = "emit.offset-syncs.enabled"
@@ -172,10 +172,7 @@ def _derive_from_reader(fields: dict[str, Any], resolved: ResolvedFlow, findings
     reader = resolved.source_consumer
     reset, isolation = reader.get("auto.offset.reset"), reader.get("isolation.level")
     if reset is not None:
-        try:
-            fields["start_at"] = choice(StartAt)(reset.value)
-        except BadValue as exc:
-            findings.bad_value(reset, exc)
+        _derive_start(fields, reset, resolved.keys.get("start.at"), findings)
     if isolation is None:
         return
     try:
@@ -188,6 +185,19 @@ def _derive_from_reader(fields: dict[str, Any], resolved: ResolvedFlow, findings
         asked = resolved.keys.get("read.committed")
         where = f" on line {asked.line}" if asked is not None else ""
         findings.bad_value(isolation, BadValue(f"while `read.committed` is {said}{where}"))
+
+
+def _derive_start(
+    fields: dict[str, Any], reset: Setting, asked: Setting | None, findings: Findings
+) -> None:
+    try:
+        start = offset_reset(reset.value)
+    except BadValue as exc:
+        findings.bad_value(reset, exc)
+        return
+    if fields.setdefault("start_at", start) != start and asked is not None:
+        why = f"while `{asked.key}` on line {asked.line} is {fields['start_at']}"
+        findings.bad_value(reset, BadValue(why))
 
 
 def _check_emitting(config: FlowConfig, keys: Mapping[str, Setting], findings: Findings) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from heliograph.config.mm2.regexes import RegexRefused, from_java
+from heliograph.model import Start, StartAt, StartBack, StartTime
 
 Reader = Callable[[str], object]
 
@@ -20,6 +22,15 @@ _HOST_PORT: Final = re.compile(
     r"(?:[A-Za-z0-9_+-]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,\[\]]+):(\d{1,5})"
 )
 _TOPIC_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._-]+")
+_BY_DURATION: Final = "by_duration"
+_DURATION: Final = re.compile(
+    r"\+?P(?:\+?(?P<days>\d+)D)?"
+    r"(?:T(?:\+?(?P<hours>\d+)H)?(?:\+?(?P<minutes>\d+)M)?"
+    r"(?:\+?(?P<seconds>\d+)(?:[.,](?P<fraction>\d{0,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+_BACK_MS_MAX: Final = 1000 * 366 * 86_400_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TRAILING_COMMENT: Final = re.compile(r"\s#")
 
 
@@ -94,6 +105,51 @@ def choice(options: Sequence[str] | type[StrEnum]) -> Reader:
         raise BadValue(f"not one of {', '.join(names)}" + _comment_hint(value))
 
     return read
+
+
+def offset_reset(value: str) -> Start:
+    """As a consumer's `auto.offset.reset`, of which `none` would leave every new lane nowhere."""
+    kind, found, length = value.partition(":")
+    if found and kind.lower() == _BY_DURATION:
+        return StartBack(_duration_ms(length))
+    for end in StartAt:
+        if end == value.lower():
+            return end
+    names = f"{', '.join(StartAt)}, {_BY_DURATION}:PT1H"
+    raise BadValue(f"not one of {names}" + _comment_hint(value))
+
+
+def start(value: str) -> Start:
+    """As `offset_reset`, or a time with its zone."""
+    if not value[:1].isdigit():
+        return offset_reset(value)
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError as exc:
+        why = "not a time such as 2026-01-31T04:03:00Z"
+        raise BadValue(why + _comment_hint(value)) from exc
+    if found.tzinfo is None:
+        raise BadValue("a time without its zone: end it with Z or an offset such as +02:00")
+    at_ms = (found - _EPOCH) // timedelta(milliseconds=1)
+    if at_ms < 0:
+        raise BadValue("a time before 1970")
+    return StartTime(at_ms)
+
+
+def _duration_ms(value: str) -> int:
+    """As Java's `Duration.parse`, of which Kafka takes those that are not negative."""
+    matched = _DURATION.fullmatch(value)
+    parts = () if matched is None else matched.group("days", "hours", "minutes", "seconds")
+    if matched is None or not any(parts) or value[-1] in "Tt":
+        raise BadValue(
+            "not a duration such as PT1H, PT90M or P1DT12H" + _comment_hint(value), value
+        )
+    days, hours, minutes, seconds = (int(part or 0) for part in parts)
+    whole_s = days * 86_400 + hours * 3_600 + minutes * 60 + seconds
+    back_ms = whole_s * 1000 + int(f"{matched['fraction'] or '':0<3}"[:3])
+    if back_ms > _BACK_MS_MAX:
+        raise BadValue("a duration of more than a thousand years", value)
+    return back_ms
 
 
 def choices(options: Sequence[str]) -> Reader:

@@ -8,7 +8,16 @@ import pytest
 
 from heliograph.config.schema import ClusterConfig, EngineConfig, FlowConfig, MirrorConfig
 from heliograph.config.sections import IDENTITY_POLICY, TOPICS_EXCLUDE
-from heliograph.model import ClusterAlias, FlowId, Offsets, OnExisting, StartAt
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Offsets,
+    OnExisting,
+    Start,
+    StartAt,
+    StartBack,
+    StartTime,
+)
 from tests.unit.config.texts import TWO_CLUSTERS, config_of, with_lines
 
 A, B = ClusterAlias("A"), ClusterAlias("B")
@@ -152,10 +161,24 @@ def test_client_keys_nobody_knows_are_passed_along() -> None:
         ("A->B.consumer.auto.offset.reset = latest", StartAt.LATEST),
         ("B.consumer.auto.offset.reset = latest", StartAt.EARLIEST),
         ("consumer.auto.offset.reset = latest", StartAt.EARLIEST),
+        ("A.consumer.auto.offset.reset = by_duration:PT1H", StartBack(3_600_000)),
+        ("A.consumer.auto.offset.reset = BY_DURATION:p1dt2h3m4.5s", StartBack(93_784_500)),
+        ("A.consumer.auto.offset.reset = by_duration:PT0S", StartBack(0)),
+        ("A->B.start.at = latest", StartAt.LATEST),
+        ("start.at = by_duration:P7D", StartBack(604_800_000)),
+        ("start.at = 1970-01-01T01:00:00.25+01:00", StartTime(250)),
+        ("start.at = latest\nA.consumer.auto.offset.reset = latest", StartAt.LATEST),
     ],
 )
-def test_a_lane_begins_where_the_reading_consumer_would(line: str, start_at: StartAt) -> None:
-    assert flow_of(line).start_at is start_at
+def test_a_lane_begins_where_the_flow_or_its_reading_consumer_says(
+    line: str, start_at: Start
+) -> None:
+    assert flow_of(line).start_at == start_at
+
+
+def test_where_a_lane_begins_is_shown_as_it_may_be_written() -> None:
+    for text in ("earliest", "by_duration:PT90.500S", "2026-01-31T04:03:00+00:00"):
+        assert str(flow_of(f"start.at = {text}").start_at) == text
 
 
 @pytest.mark.parametrize(
