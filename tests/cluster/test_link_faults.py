@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.clusters import TopicNames
-from tests.kit.inside import running_inside
+from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import Route, lasting_topic, route, write_config
 from tests.kit.proxy import TcpProxy
 from tests.kit.records import numbered, produce
@@ -19,6 +20,8 @@ from tests.kit.topics import wait_until
 
 _RECORDS = 20_000
 _VALUE_BYTES = 400
+_SLOT_BYTES_MAX = 8 * 1024 * 1024
+"""Less than the records of one flow that hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ def _calm_afterwards(far: FarRoute) -> Iterator[None]:
     yield
     far.proxy.delay_ms = 0
     far.proxy.bytes_per_s = None
+    far.proxy.drops_every = None
     far.proxy.accept()
 
 
@@ -113,3 +117,43 @@ def test_a_link_down_for_seconds_during_a_copy_carries_the_rest_when_it_is_back(
     assert during < _RECORDS
     assert far.route.assert_arrives(name) == _RECORDS + 300
     far.route.assert_exact_map(name)
+
+
+def test_a_link_that_drops_every_third_connection_carries_everything_once(
+    far: FarRoute, topic: TopicNames
+) -> None:
+    far.proxy.drops_every = 3
+    far.proxy.bytes_per_s = 2_000_000
+    name = _loaded(far, topic("far-third"))
+    for part in range(1, 4):
+        far.await_mirrored(name, part * 1_000)
+        far.proxy.cut()
+    cut_at = far.mirrored(name)
+
+    assert cut_at < _RECORDS
+    assert far.route.assert_arrives(name) == _RECORDS
+    far.route.assert_exact_map(name)
+
+
+def test_a_target_that_hangs_does_not_stop_the_flow_to_another(
+    far: FarRoute, pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("both"))
+    produce(pair["A"], name, numbered(10))
+    config = write_config(
+        tmp_path / "mm2.properties",
+        {"src": pair["A"], "hung": far.route.source.proxied_bootstrap, "fine": pair["B"]},
+        {"src->hung": {"topics": name}, "src->fine": {"topics": name}},
+    )
+    fine = route(config, ("src", pair["A"]), ("fine", pair["B"]))
+    with closing(InsideMirror(config, bytes_max=_SLOT_BYTES_MAX)) as mirror:
+        mirror.catch_up(lanes=2)
+        # What is on its way is held back for longer than anybody waits, and nothing is refused.
+        far.proxy.delay_ms = 1_000_000
+        try:
+            produce(pair["A"], name, numbered(_RECORDS, start=10, value_bytes=2 * _VALUE_BYTES))
+
+            assert fine.assert_arrives(name, timeout_s=25.0) == _RECORDS + 10
+        finally:
+            far.proxy.delay_ms = 0
+            far.proxy.cut()

@@ -13,6 +13,7 @@ from heliograph.copy.fetching import FetchStream
 from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running
+from heliograph.copy.room import Room
 from heliograph.errors import MirrorError
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.store import LedgerStore
@@ -57,8 +58,6 @@ async def _go_back_during_a_fetch(source: LocalCluster, name: TopicName) -> list
         def failed(self, _: CarriedLane, error: MirrorError) -> None:
             raise error
 
-    room = asyncio.Event()
-    room.set()
     stream = FetchStream(
         cluster,
         0,
@@ -66,7 +65,7 @@ async def _go_back_during_a_fetch(source: LocalCluster, name: TopicName) -> list
         read_committed=True,
         limits=lane.flow.limits,
         reports=Reports(),
-        room=room,
+        room=Room(1 << 28),
     )
     _stand_at(lane, 10)
     stream.add(lane, 0)

@@ -17,7 +17,7 @@ from heliograph.broker.clients import Clients
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, MirrorConfig
 from heliograph.copy.flow import FetchLimits, fetch_limits
-from heliograph.copy.shuttle import Shuttle
+from heliograph.copy.shuttle import BYTES_MAX, Shuttle
 from heliograph.driver.activity import FlowActivity
 from heliograph.driver.jobs import periodic_jobs
 from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
@@ -54,6 +54,7 @@ class InsideSlots:
         self,
         clusters: Mapping[ClusterAlias, ClusterConfig],
         limits: Mapping[FlowId, FetchLimits] | None = None,
+        bytes_max: int = BYTES_MAX,
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -61,7 +62,7 @@ class InsideSlots:
         self._lanes: dict[LaneId, Lane] = {}
 
         async def begin() -> tuple[Shuttle, asyncio.Task[None]]:
-            shuttle = Shuttle(clusters, limits=limits)
+            shuttle = Shuttle(clusters, bytes_max=bytes_max, limits=limits)
             return shuttle, asyncio.create_task(shuttle.run())
 
         self._shuttle, self._running = self._call(begin())
@@ -119,14 +120,18 @@ class InsideMirror:
     """A driver that does what a test says, step by step; `running_inside` is one that follows."""
 
     def __init__(
-        self, file: Path | MirrorConfig, *, leads: Callable[[FlowId], bool] = lambda _: True
+        self,
+        file: Path | MirrorConfig,
+        *,
+        leads: Callable[[FlowId], bool] = lambda _: True,
+        bytes_max: int = BYTES_MAX,
     ) -> None:
         self.config = file if isinstance(file, MirrorConfig) else load_config(file)
         with ExitStack() as stack:
             self.clients = stack.enter_context(closing(Clients(self.config)))
             self.ledgers = stack.enter_context(closing(LedgerService(self.config.clusters)))
             limits = fetch_limits(self.config)
-            slots = InsideSlots(self.config.clusters, limits)
+            slots = InsideSlots(self.config.clusters, limits, bytes_max)
             self.slots = stack.enter_context(closing(slots))
             others = Leaderships(flow.id for flow in self.config.flows if not leads(flow.id))
             self.reconciler = Reconciler(self.config, self.ledgers, self.clients, 1, others)

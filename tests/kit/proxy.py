@@ -35,6 +35,9 @@ class TcpProxy:
         self.bytes_per_s: int | None = None
         """Each way, shared by all connections."""
         self.bytes_forwarded = 0
+        self.drops_every: int | None = None
+        """Each connection of this number is reset as soon as it was accepted."""
+        self._accepted = 0
         self._hold = PortHold()
         self.port = self._hold.port
         self._serving: set[asyncio.Task[None]] = set()
@@ -99,7 +102,10 @@ class TcpProxy:
         assert task is not None
         self._serving.add(task)
         writers = [client_writer]
+        self._accepted += 1
         try:
+            if self.drops_every is not None and self._accepted % self.drops_every == 0:
+                raise ConnectionResetError
             broker_reader, broker_writer = await asyncio.open_connection(LOOPBACK, self.target_port)
             writers.append(broker_writer)
             async with asyncio.TaskGroup() as ways:

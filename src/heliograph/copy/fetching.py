@@ -8,6 +8,7 @@ cost nothing.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -17,6 +18,7 @@ from heliograph.broker.connection import ANSWER_S_MAX, Connection
 from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running
+from heliograph.copy.room import Room
 from heliograph.errors import (
     BrokerError,
     InvariantError,
@@ -66,7 +68,7 @@ class FetchStream:
         read_committed: bool,
         limits: FetchLimits,
         reports: FetchReports,
-        room: asyncio.Event,
+        room: Room,
     ) -> None:
         self._cluster = cluster
         self._broker = broker
@@ -76,12 +78,16 @@ class FetchStream:
         self._limits = limits
         self._reports = reports
         self._room = room
-        """Set while the slot may keep more bytes."""
         self._lanes: dict[PartitionKey, CarriedLane] = {}
         self._leader_epochs: dict[PartitionKey, int] = {}
         """As the metadata had it that sent the lane here. Without one any replica answers a Fetch,
         and a follower that stopped following would pass for a quiet leader (KAFKA-14255)."""
         self._dirty: set[PartitionKey] = set()
+        """Lanes of which the session may have heard something else."""
+        self._unreviewed: set[PartitionKey] = set()
+        self._wanted: set[PartitionKey] = set()
+        self._backpressured: set[PartitionKey] = set()
+        """Both as of the last review, so that a fetch costs what changed and not all lanes."""
         self._wake = asyncio.Event()
         self._in_session: dict[PartitionKey, FetchFrom] = {}
         self._session_id = 0
@@ -89,21 +95,30 @@ class FetchStream:
 
     def add(self, lane: CarriedLane, leader_epoch: int) -> None:
         key = _key(lane)
-        before = self._lanes.setdefault(key, lane)
+        before = self._lanes.get(key, lane)
         if before.spec.id != lane.spec.id:
             raise InvariantError(f"{lane.spec.id} would take the records of {before.spec.id}")
+        if not self._lanes:
+            self._room.streams += 1
         self._lanes[key] = lane
         self._leader_epochs[key] = leader_epoch
         self.changed(lane)
 
     def remove(self, lane: CarriedLane) -> None:
-        if self._lanes.pop(_key(lane), None) is not None:
-            self.changed(lane)
+        if self._lanes.pop(_key(lane), None) is None:
+            return
+        if not self._lanes:
+            self._room.streams -= 1
+        self.changed(lane)
 
     def changed(self, lane: CarriedLane) -> None:
         """The lane's cursor, or whether it wants data, is not what the session last heard."""
-        self._dirty.add(_key(lane))
+        self._note(_key(lane))
         self._wake.set()
+
+    def _note(self, key: PartitionKey) -> None:
+        self._dirty.add(key)
+        self._unreviewed.add(key)
 
     @property
     def lanes(self) -> tuple[CarriedLane, ...]:
@@ -129,29 +144,46 @@ class FetchStream:
                 fetching = self._lanes.get(fetched.key)
                 if fetching is not None and fetching.running is not None:
                     self._reports.fetched(fetching, fetching.running, fetched)
+                if self._session_id == 0 and len(fetched.records):
+                    self._to_the_back(fetched.key)
             # Acknowledgements and the link get their turn between two fetches even when the
             # source always has an answer ready.
             await asyncio.sleep(0)
 
     async def _until_wanted(self) -> None:
         while True:
-            await self._room.wait()
-            if any(_wants(lane) for lane in self._lanes.values()):
+            self._review()
+            if self._wanted:
                 return
             self._wake.clear()
             await self._wake.wait()
 
+    def _review(self) -> None:
+        """Sort in the lanes that changed."""
+        for key in self._unreviewed:
+            lane = self._lanes.get(key)
+            running = None if lane is None else lane.running
+            for kept, belongs in (
+                (self._wanted, running is not None and _wants(running)),
+                (self._backpressured, running is not None and running.backpressured),
+            ):
+                (kept.add if belongs else kept.discard)(key)
+        self._unreviewed.clear()
+
+    def _to_the_back(self, key: PartitionKey) -> None:
+        """A broker fills its answer in the order it is asked in; a session turns that by itself."""
+        lane = self._lanes.pop(key, None)
+        if lane is not None:
+            self._lanes[key] = lane
+
     async def _fetch(self, connection: Connection) -> FetchAnswer:
         wanted, forgotten = self._session_changes()
-        backpressured = any(
-            lane.running is not None and lane.running.backpressured for lane in self._lanes.values()
-        )
         wait_ms = self._limits.wait_ms_max
-        if backpressured:
+        if self._backpressured:
             wait_ms = min(WAIT_MS_BACKPRESSURED, wait_ms)
         body = fetch_request(
             wait_ms_max=wait_ms,
-            bytes_max=self._limits.bytes_max,
+            bytes_max=self._room.fetch_bytes(self._limits.bytes_max),
             read_committed=self._read_committed,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
@@ -179,17 +211,17 @@ class FetchStream:
         lane, asked = self._lanes.get(key), self._in_session.get(key)
         if lane is None or asked is None or lane.running is None:
             return False
-        self._dirty.add(key)
+        self._note(key)
         return asked.next_offset == lane.running.cursor.next_offset
 
     def _session_changes(self) -> tuple[dict[PartitionKey, FetchFrom], list[PartitionKey]]:
         """What to tell the session; without one, everything wanted."""
-        keys = self._dirty if self._session_epoch else self._lanes.keys()
+        keys: Iterable[PartitionKey] = self._dirty if self._session_epoch else self._lanes
         wanted: dict[PartitionKey, FetchFrom] = {}
         forgotten: list[PartitionKey] = []
         for key in keys:
             lane = self._lanes.get(key)
-            if lane is not None and lane.running is not None and _wants(lane):
+            if lane is not None and lane.running is not None and _wants(lane.running):
                 cursor = lane.running.cursor
                 start = FetchFrom(
                     next_offset=cursor.next_offset,
@@ -234,6 +266,5 @@ def _key(lane: CarriedLane) -> PartitionKey:
     return topic_key(topic_id), lane.spec.id.source.partition
 
 
-def _wants(lane: CarriedLane) -> bool:
-    running = lane.running
-    return running is not None and not running.backpressured and not running.throttled
+def _wants(running: Running) -> bool:
+    return running.share.is_open and not running.backpressured and not running.throttled

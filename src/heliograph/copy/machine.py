@@ -163,7 +163,7 @@ class LaneMachine:
         self, lane: CarriedLane, running: Running, batch: OutgoingBatch, base_offset: int
     ) -> None:
         lane.settle(running, batch, base_offset)
-        self._slot.kept(-len(batch.view))
+        self._slot.room.kept(running.share, -len(batch.view))
         if running.backpressured and running.buffered_bytes < LANE_BYTES_MAX // 2:
             running.backpressured = False
             self.sources.changed(lane)
@@ -195,7 +195,7 @@ class LaneMachine:
         if left is not None:
             self.sources.detach(lane)
             if lane.running is not left:
-                self._slot.kept(-left.buffered_bytes)
+                self._slot.room.kept(left.share, -left.buffered_bytes)
                 # Answers on their way keep `left` alive; what it queued need not wait for them.
                 left.outgoing.clear()
         self._slot.settled.set()
@@ -232,15 +232,16 @@ class LaneMachine:
             lane.reached.foreign_records += found.foreign_records
             lane.trouble = None
             lane.note_head_in_ledger()
-            self._enter(
-                lane,
-                lane.run_from(
-                    found.cursor,
-                    identical=found.identical,
-                    target_topic_id=found.target_topic_id,
-                    written_until=found.written_until,
-                ),
+            running = lane.run_from(
+                found.cursor,
+                identical=found.identical,
+                target_topic_id=found.target_topic_id,
+                written_until=found.written_until,
             )
+            leader = lane.flow.target.leader(lane.spec.target)
+            broker = -1 if leader is None else leader.broker
+            running.share = self._slot.room.share(lane.spec.id.flow, broker)
+            self._enter(lane, running)
 
     def _ask_log_later(self, lane: CarriedLane, error: MirrorError) -> None:
         self._look_up_later(lane, error, _target_reason(error))

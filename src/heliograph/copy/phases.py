@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
+from heliograph.copy.room import Share
 from heliograph.ledger.entries import new_author
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
@@ -64,6 +65,8 @@ class Running:
     """Runs written ahead whose first record is not acknowledged yet."""
     buffered_bytes: int = 0
     """Queued and in flight."""
+    share: Share = field(default_factory=Share)
+    """Of the slot's room, where these bytes are counted."""
     append_stream: StreamKey | None = None
     """Which connection carries the lane; another may be chosen only while nothing is in flight."""
     backpressured: bool = False

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from heliograph.copy.lane import CarriedLane
+from heliograph.copy.room import Room
 from heliograph.model import FlowId
 
 
@@ -15,9 +16,7 @@ class Slot:
     """Used by one event loop; the shuttle, its lanes' machine and both sides have it in common."""
 
     def __init__(self, bytes_max: int) -> None:
-        self.room = asyncio.Event()
-        """Set while the slot may keep more bytes."""
-        self.room.set()
+        self.room = Room(bytes_max)
         self.settled = asyncio.Event()
         """Set when a lane may have nothing on its way any more."""
         self.heads_due = asyncio.Event()
@@ -26,17 +25,7 @@ class Slot:
         self.closed = asyncio.Event()
         self.tasks: set[asyncio.Task[None]] = set()
         self.bug: BaseException | None = None
-        self._bytes_max = bytes_max
-        self._kept_bytes = 0
         self._lookups: defaultdict[FlowId, set[CarriedLane]] = defaultdict(set)
-
-    def kept(self, more_bytes: int) -> None:
-        """The slot keeps this many bytes more (or fewer) for its lanes."""
-        self._kept_bytes += more_bytes
-        if self._kept_bytes >= self._bytes_max:
-            self.room.clear()
-        elif self._kept_bytes < self._bytes_max // 2:
-            self.room.set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` beside; if it fails that is our bug, and the slot ends with it."""

@@ -24,6 +24,7 @@ from heliograph.copy.fetching import FetchStream
 from heliograph.copy.flow import Flow
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import RETRY_S, Running, Stop, log_parted, source_recreated
+from heliograph.copy.room import Share
 from heliograph.copy.slot import Slot
 from heliograph.copy.targets import TargetSide
 from heliograph.errors import BrokerError, InvariantError, LeaderMoved, MirrorError
@@ -33,6 +34,8 @@ from heliograph.wire.fetch import FetchedPartition
 log = logging.getLogger(__name__)
 
 FETCH_BYTES_MAX: Final = 128 * 1024 * 1024
+_PINNED_PARTS_MAX: Final = 8
+"""Records that are a smaller part of their answer than one in so many do not keep all of it."""
 _OFFSET_OUT_OF_RANGE: Final = 1
 
 StreamKey = tuple[FlowId, int, bool]
@@ -63,6 +66,7 @@ class SourceSide:
         self._attached: dict[LaneId, _Attached] = {}
         self._refreshing: dict[Cluster, dict[LaneId, tuple[CarriedLane, Running]]] = {}
         """Lanes that wait for the next look at their source's metadata."""
+        slot.room.on_change = self._room_changed
 
     def attach(self, lane: CarriedLane, running: Running) -> None:
         """Put the lane on the stream of its leader, as the cluster's metadata names it."""
@@ -118,6 +122,11 @@ class SourceSide:
             self._refreshing[cluster] = {}
             self._slot.spawn(self._refresh(cluster))
         self._refreshing[cluster][lane.spec.id] = (lane, running)
+
+    def _room_changed(self, share: Share) -> None:
+        for each in self._attached.values():
+            if each.running.share is share:
+                each.stream.changed(each.lane)
 
     async def _refresh(self, cluster: Cluster) -> None:
         while due := self._refreshing[cluster]:
@@ -213,7 +222,7 @@ class SourceSide:
         if stamp is None:
             raise InvariantError(f"{lane.spec.id}: fetched before the flow's producer was known")
         chunk = prepare_chunk(
-            answer.records,
+            answer.records if lane.is_drained else _unpinned(answer.records),
             running.cursor,
             stamp,
             aborted=answer.aborted,
@@ -282,3 +291,13 @@ class SourceSide:
 def _read_from(lane: CarriedLane) -> Leader | None:
     """The broker a lane is read from, as the metadata has it now."""
     return lane.flow.source.leader(lane.spec.id.source)
+
+
+def _unpinned(records: memoryview) -> memoryview:
+    """The records of a lane that has others waiting, without the answer of all lanes around them.
+
+    A lane that keeps up lets go of an answer as soon as the others do; one that does not would hold
+    an answer of megabytes for each batch of a few bytes, and nobody would count them.
+    """
+    is_small = len(records) * _PINNED_PARTS_MAX < len(records.obj)  # type: ignore[arg-type]
+    return memoryview(bytearray(records)) if is_small else records

@@ -38,7 +38,7 @@ class TargetSide:
             entries = lane.ledger_entries(running, runs, end_position=running.cursor.position)
             ticket = lane.flow.ledger.write_soon(entries)
             self._gated[lane.spec.id.flow].add(lane)
-        self._slot.kept(lane.enqueue(running, chunk, runs, ticket))
+        self._slot.room.kept(running.share, lane.enqueue(running, chunk, runs, ticket))
         if chunk.batches:
             self.offer(lane, running)
 

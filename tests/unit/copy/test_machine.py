@@ -121,7 +121,7 @@ class Scene:
         assert running is not None
         for _ in range(batches):
             prepared = chunk(running, size_bytes=size_bytes, max_timestamp_ms=max_timestamp_ms)
-            self.slot.kept(self.lane.enqueue(running, prepared, [], 0))
+            self.slot.room.kept(running.share, self.lane.enqueue(running, prepared, [], 0))
 
     def send(self) -> Callable[..., None]:
         """Returns how the target's answer to the batch is reported."""
@@ -289,7 +289,7 @@ def test_an_acknowledged_batch_moves_the_lane_and_frees_its_bytes() -> None:
     assert scene.lane.reached.position == 2 * RECORDS
     assert scene.lane.reached.source_next_offset == running.cursor.next_offset
     assert running.buffered_bytes == 0
-    assert scene.slot._kept_bytes == 0
+    assert scene.slot.room._kept_bytes == 0
     assert scene.lane.phase is running
 
 
@@ -308,7 +308,7 @@ def test_a_lane_that_lost_an_answer_asks_its_log_once_nothing_is_in_flight() -> 
     assert waiting == []
     assert scene.slot.looked_up == [scene.lane]
     assert scene.lane.reached.position == 0
-    assert scene.slot._kept_bytes == 0
+    assert scene.slot.room._kept_bytes == 0
 
 
 def test_a_late_answer_of_an_earlier_time_settles_nothing() -> None:
@@ -533,7 +533,7 @@ def test_a_bug_in_one_lanes_answer_stalls_that_lane(caplog: pytest.LogCaptureFix
 
     assert isinstance(scene.lane.phase, Stalled)
     assert scene.lane.phase.reason is StallReason.BUG
-    assert scene.slot._kept_bytes == 0
+    assert scene.slot.room._kept_bytes == 0
     assert "a bug" in caplog.text
     scene.slot.ring()
     assert scene.slot.looked_up == [scene.lane]
@@ -674,17 +674,28 @@ def test_a_lane_with_too_much_waiting_is_fetched_again_when_half_of_it_has_gone(
     assert scene.sources.calls == ["attach", "changed"]
 
 
-def test_a_slot_that_keeps_too_much_fetches_for_no_lane_until_half_of_it_has_gone() -> None:
+def test_lanes_whose_share_of_the_slot_is_used_up_are_fetched_again_once_it_is_emptied() -> None:
     scene = Scene()
-    scene.run()
-    scene.queue(2, size_bytes=500_000)
-    room = [scene.slot.room.is_set()]
-    answers = [scene.send(), scene.send()]
-    for answer in answers:
+    running = scene.run()
+    scene.queue(2, size_bytes=300_000)
+    is_open = [running.share.is_open]
+    for answer in [scene.send(), scene.send()]:
         answer()
-        room.append(scene.slot.room.is_set())
+        is_open.append(running.share.is_open)
 
-    assert room == [False, False, True]
+    assert is_open == [False, True, True]
+    assert running.share is scene.slot.room.share(scene.lane.spec.id.flow, 1)
+    assert running.share.kept_bytes == 0
+
+
+def test_what_a_lane_kept_is_given_back_when_it_leaves() -> None:
+    scene = Scene()
+    running = scene.run()
+    scene.queue(2, size_bytes=300_000)
+
+    scene.on(Close())
+
+    assert (running.share.kept_bytes, running.share.is_open) == (0, True)
 
 
 # -- finding the place
@@ -723,7 +734,7 @@ def test_a_resume_forgets_what_waited_and_keeps_what_was_learned() -> None:
     running = scene.run()
 
     assert not running.outgoing
-    assert scene.slot._kept_bytes == 0
+    assert scene.slot.room._kept_bytes == 0
     assert scene.lane.learned.fetch_bytes == 77
     assert scene.lane.counted.records == RECORDS
 
@@ -797,7 +808,7 @@ def test_a_closed_lane_keeps_no_bytes_and_hears_of_nothing() -> None:
     scene.on(Close())
     answer()
 
-    assert scene.slot._kept_bytes == 0
+    assert scene.slot.room._kept_bytes == 0
     assert scene.lane.in_flight == 0
     assert scene.slot.looked_up == []
     assert isinstance(scene.lane.phase, Closed)

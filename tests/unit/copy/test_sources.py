@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,8 @@ from heliograph.errors import LeaderMoved, WireError
 from heliograph.model import OffsetRange, StallReason, TopicName, TopicPartition
 from heliograph.wire.fetch import FetchedPartition
 from tests.kit.batches import Record, batch_of
-from tests.unit.copy.kit import FakeCluster, OfferedTargets, QuietSlot, carried_lane, running_at
+from tests.unit.copy.kit import OfferedTargets, QuietSlot, carried_lane, running_at
+from tests.unit.copy.lanes import CountedCluster, lanes_of
 
 
 class Side(SourceSide):
@@ -215,35 +215,6 @@ def test_a_lane_that_leaves_its_slot_is_not_fetched_again() -> None:
     assert side._attached == {}
 
 
-class CountedCluster(FakeCluster):
-    """Counts the looks at its metadata."""
-
-    def __init__(self) -> None:
-        self.looks: list[set[TopicName]] = []
-        self.at = Leader(broker=1, epoch=0)
-
-    def leader(self, partition: TopicPartition) -> Leader | None:
-        return self.at
-
-    async def refresh(self, names: Iterable[TopicName]) -> None:
-        self.looks.append(set(names))
-        await asyncio.sleep(0)
-
-
-def lanes_of(count: int, cluster: FakeCluster) -> list[tuple[CarriedLane, Running]]:
-    """Lanes of one flow, running, one for each partition."""
-    first, flow = carried_lane(), carried_lane(FetchLimits(metadata_ms_max=1)).flow
-    flow.source = cluster  # type: ignore[assignment]
-    found: list[tuple[CarriedLane, Running]] = []
-    for number in range(count):
-        source = TopicPartition(topic=TopicName("orders"), partition=number)
-        spec = replace(first.spec, id=replace(first.spec.id, source=source))
-        lane = CarriedLane(spec, flow)
-        lane.enter(running := running_at(lane))
-        found.append((lane, running))
-    return found
-
-
 def test_lanes_that_lost_their_broker_together_cost_two_looks_at_the_metadata() -> None:
     cluster = CountedCluster()
     lanes = lanes_of(2_000, cluster)
@@ -297,3 +268,19 @@ def test_a_fetch_names_the_epoch_of_the_leader_it_is_meant_for() -> None:
 
     wanted, _ = side._attached[lane.spec.id].stream._session_changes()
     assert [start.leader_epoch for start in wanted.values()] == [7]
+
+
+def test_records_of_a_lane_that_lags_do_not_keep_the_whole_answer_in_memory() -> None:
+    side, (lane, running) = Side(), running_lane()
+    views = []
+    for offset in range(2):
+        batch = batch_of(Record(offset=offset), base_offset=offset)
+        whole = bytearray(1_000_000)
+        whole[100 : 100 + len(batch)] = batch
+        part = memoryview(whole)[100 : 100 + len(batch)]
+        side.fetched(lane, running, replace(answer(b""), records=part))
+        views.append(running.outgoing[-1].view)
+
+    kept = [len(view.obj) for view in views]  # type: ignore[arg-type]
+    assert kept[0] == 1_000_000
+    assert kept[1] == len(views[1])
