@@ -9,6 +9,7 @@ MirrorError
 │   ├── BrokerUnreachable  no connection, no answer in time                      retriable
 │   ├── LeaderMoved        refresh metadata first                                retriable
 │   ├── NotAuthorised      the operator must change something
+│   ├── NoLedger           nothing was mirrored yet
 │   ├── AuthorizerOff      the cluster keeps no ACLs
 │   ├── GroupActive        only the group's own members may commit at the moment
 │   └── OffsetGone         the source deleted what was next; data is lost
@@ -80,6 +81,10 @@ class LeaderMoved(BrokerError):
 
 class NotAuthorised(BrokerError):
     """Credentials refused or a permission missing."""
+
+
+class NoLedger(BrokerError):
+    """The target has no ledger of the flow: nothing was mirrored yet."""
 
 
 class GroupActive(BrokerError):

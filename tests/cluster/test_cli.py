@@ -136,8 +136,10 @@ def test_a_plan_names_other_data_and_a_replication_factor_too_high(
     said = heliograph("plan", file)
 
     assert said.code == 1
-    assert f"problem: busyA.{occupied}: already holds 1 other records" in said.out
+    assert f"problem: busyA.{occupied}: already holds 1 other record" in said.out
     assert f"problem: busyA.{fresh}: replication.factor is 3" in said.out
+    ledger = "heliograph-ledger.busyA.internal"
+    assert f"problem: {ledger}: replication.factor is 3, cluster busyB has 1 broker up" in said.out
 
 
 def test_a_plan_names_two_flows_that_write_one_topic(
@@ -174,8 +176,9 @@ def test_status_after_the_mirror_ended_tells_positions_and_that_nobody_carries_i
 
     (flow,) = said.document["flows"]
     lanes = {(lane["topic"], lane["partition"]): lane for lane in flow["lanes"]}
-    assert said.code == 0
+    assert said.code == 3
     assert flow["carried_by"] is None
+    assert flow["waiting"] == []
     assert flow["lag_records"] == 0
     assert lanes[mirrored.plain, 1]["position"] == 200
     assert lanes[mirrored.plain, 1]["state"] == "stopped"
@@ -192,6 +195,33 @@ def test_status_as_a_table_has_a_row_a_topic_and_lanes_only_when_asked(mirrored:
     assert f"cliA->cliB/{mirrored.plain}-0" not in short.out
     assert f"cliA->cliB/{mirrored.plain}-0" in long.out
     assert "2 lanes, 400 mirrored, lag 0, lost 0; not running" in short.out
+
+
+def test_status_shows_lanes_that_never_began_and_why(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    busy, fresh = create_topic(pair["A"], topic("busy")), create_topic(pair["A"], topic("fresh"))
+    create_topic(pair["B"], f"waitA.{busy}")
+    produce(pair["B"], f"waitA.{busy}", [NewRec(value=b"other")])
+    produce(pair["A"], fresh, numbered(7))
+    file = write_config(
+        tmp_path / "mm2.properties",
+        {"waitA": pair["A"], "waitB": pair["B"]},
+        {"waitA->waitB": {"topics": f"{busy}, {fresh}", "on.existing": "refuse"}},
+    )
+
+    said = heliograph("status", file, "--json")
+    other = heliograph("status", file, "--topic", f"waitA.{busy}")
+
+    (flow,) = said.document["flows"]
+    assert said.code == 3
+    assert {(lane["topic"], lane["state"], lane["lag_records"]) for lane in flow["waiting"]} == {
+        (busy, "stalled: target not empty", 0),
+        (fresh, "waiting: not created", 7),
+    }
+    assert flow["lag_records"] == 7
+    assert other.code == 1
+    assert f"no flow mirrors a source topic waitA.{busy}" in other.err
 
 
 def test_status_without_the_source_shows_positions_and_an_unknown_lag(
@@ -269,7 +299,7 @@ def test_status_from_outside_follows_a_mirror_that_runs_and_a_second_driver_stan
 
     (flow,) = said.document["flows"]
     assert held_back
-    assert code == 0
+    assert (said.code, code) == (0, 0)
     assert flow["carried_by"]["pid"] > 0
     assert flow["mirrored_records"] == 500
     assert {lane["state"] for lane in flow["lanes"]} == {"idle"}

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -111,7 +112,8 @@ class FakeCluster(Cluster):
 
     def _metadata(self, request: Any, reply: Any) -> Any:
         rows = []
-        for asked in request.topics:
+        every = [SimpleNamespace(name=name) for name in self.topics]
+        for asked in every if request.topics is None else request.topics:
             topic = self.topics.get(TopicName(asked.name))
             rows.append(
                 reply.MetadataResponseTopic(

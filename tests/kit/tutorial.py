@@ -34,7 +34,7 @@ _ADDRESS: Final = re.compile(r"127\.0\.0\.1:\d+")
 _TERMINAL: Final = "second terminal"
 _INTERRUPT: Final = "^C"
 _MASKS: Final = (
-    (re.compile(r"\d{4}-\d\d-\d\d[ T][\d:]+(?:[.,]\d+)?Z?"), "<time>"),
+    (re.compile(r"\d{4}-\d\d-\d\d[ T][\d:]+(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)?"), "<time>"),
     (_ADDRESS, "<address>"),
     (re.compile(r"\S+ \(pid \d+\)|\S+ pid \d+|pid \d+"), "<pid>"),
     (re.compile(r"\S+/client\.properties"), "<path>"),

@@ -121,18 +121,23 @@ class Cluster:
 
     async def refresh(self, names: Iterable[TopicName]) -> None:
         """Learn leaders and topic ids anew; a topic that is gone is forgotten."""
-        wanted = tuple(sorted(set(names)))
+        await self._refresh(tuple(sorted(set(names))))
+
+    async def refresh_all(self) -> Mapping[TopicName, Topic]:
+        """Learn about every topic; brokers hide those we may not describe."""
+        await self._refresh(None)
+        return dict(self._topics)
+
+    async def _refresh(self, wanted: tuple[TopicName, ...] | None) -> None:
+        asked = None if wanted is None else tuple(map(_metadata_topic, wanted))
         message = metadata_request.MetadataRequest(
-            topics=tuple(
-                metadata_request.MetadataRequestTopic(topic_id=None, name=name)  # type: ignore[arg-type]
-                for name in wanted
-            ),
+            topics=asked,
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
         )
         answer = await self._ask_any(message, metadata_response.MetadataResponse)
         self._brokers = {int(b.node_id): (b.host, int(b.port)) for b in answer.brokers}
-        for name in wanted:
+        for name in tuple(self._topics) if wanted is None else wanted:
             self._topics.pop(name, None)
             self._hidden.pop(name, None)
         for row in answer.topics:
@@ -385,3 +390,7 @@ def _answered_for(topic: Any, row: Any) -> TopicPartition:
     if isinstance(topic, epochs_response.OffsetForLeaderTopicResult):
         return TopicPartition(topic=TopicName(topic.topic), partition=int(row.partition))
     return TopicPartition(topic=TopicName(topic.name), partition=int(row.partition_index))
+
+
+def _metadata_topic(name: TopicName) -> metadata_request.MetadataRequestTopic:
+    return metadata_request.MetadataRequestTopic(topic_id=None, name=name)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from heliograph.broker.group_view import GroupState
 from heliograph.cli.document import At, Document, Text
 from heliograph.cli.ledger import chosen_flows
 from heliograph.cli.options import AsJson, File, OnlyFlow
-from heliograph.cli.output import EXIT_FAILED, results
+from heliograph.cli.output import EXIT_FAILED, remarks, results
 from heliograph.cli.tables import UNKNOWN, new_table, number_or_unknown
 from heliograph.config.load import load_config
 from heliograph.inspect.groups import (
@@ -33,7 +33,7 @@ same record on the target, and the committed offset of the group on the target. 
 from the clusters; the mirror need not run. The mirror never writes to a group that has active
 members on the target; such groups are shown as active.
 
-Exits with 1 when a flow could not be read.
+Exits with 1 when a flow could not be read, or no group matches --group.
 
 Examples:
 
@@ -99,7 +99,11 @@ def groups(
     else:
         for each in found.flows:
             _print(each)
-    if any(each.problems for each in found.flows):
+    matches_nothing = group is not None and not any(each.rows for each in found.flows)
+    if matches_nothing:
+        text = f"no group that is followed and has committed offsets matches {group}"
+        remarks().print(text, soft_wrap=True)
+    if matches_nothing or any(each.problems for each in found.flows):
         raise typer.Exit(EXIT_FAILED)
 
 

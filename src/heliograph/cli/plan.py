@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -10,22 +10,27 @@ from rich.text import Text as Styled
 
 from heliograph.acl import AclBinding
 from heliograph.cli.document import At, Document, OrNull, Text
-from heliograph.cli.options import AsJson, File
+from heliograph.cli.ledger import only_flows
+from heliograph.cli.options import AsJson, File, OnlyFlow
 from heliograph.cli.output import EXIT_FAILED, remarks, results
 from heliograph.cli.tables import new_table
 from heliograph.compat.acl_plan import AclPlan
 from heliograph.config.load import load_config
-from heliograph.inspect.dry_run import FlowPlan, plan_flows
-from heliograph.topics.provisioning import Severity
+from heliograph.inspect.dry_run import FlowPlan, TopicOutlook, plan_flows
+from heliograph.model import TopicName
+from heliograph.takeover.pending import pending_adoptions
+from heliograph.topics.provisioning import PlanNote, Severity
 from heliograph.topics.selection import TopicDecision, Verdict
 from heliograph.words import counted
+
+_TOPICS_NAMED_MAX: Final = 3
 
 PLAN_HELP: Final = """Show what `heliograph run` would do, without doing it.
 
 Lists the topics that would be mirrored and their names on the target, the topics and partitions
-that would be created, the topics that are not mirrored and why, the topic configs and ACLs that
-would change on the target, and every problem. A lane is one source partition and its target
-partition.
+that would be created, Heliograph's own among them, the topics that are not mirrored and why, the
+topic configs and ACLs that would change on the target, and every problem. A lane is one source
+partition and its target partition.
 
 Exits with 1 when there are problems.
 
@@ -44,6 +49,17 @@ class _Topic(Document):
     action: OrNull
     begun: bool
     because: str = At("why")
+    unadopted: int
+
+
+class _OwnTopic(Document):
+    what: str = At("topic.what")
+    cluster: str = At("topic.cluster")
+    name: str = At("topic.name")
+    partitions: int = At("topic.partitions")
+    replication_factor: int = At("topic.replication_factor")
+    replication_factor_key: str = At("topic.factor_key")
+    is_there: bool
 
 
 class _Create(Document):
@@ -94,6 +110,7 @@ class _Flow(Document):
     acls: _Acls
     left_out: tuple[_LeftOut, ...]
     notes: tuple[_Note, ...]
+    own_topics: tuple[_OwnTopic, ...]
 
 
 class PlanDocument(Document):
@@ -120,6 +137,7 @@ def _flow_values(outlook: FlowPlan) -> dict[str, object]:
         "acls": outlook,
         "left_out": _left_out(outlook, everything=True),
         "notes": outlook.notes,
+        "own_topics": outlook.own_topics,
     }
 
 
@@ -128,12 +146,13 @@ def plan(
     everything: Annotated[
         bool, typer.Option("--all", help="Also list topics that `topics` does not match.")
     ] = False,
+    flow: OnlyFlow = None,
     as_json: AsJson = False,
 ) -> None:
-    config = load_config(file)
+    config = only_flows(load_config(file), flow)
     for note in config.notes:
         remarks().print(note, soft_wrap=True)
-    outlooks = plan_flows(config)
+    outlooks = plan_flows(config, pending_adoptions(config))
     if as_json:
         as_document(outlooks).print()
     else:
@@ -165,7 +184,7 @@ def _print(outlook: FlowPlan, *, everything: bool) -> None:
                 topic.source,
                 "same name" if topic.target == topic.source else topic.target,
                 str(topic.partitions),
-                topic.action or ("continue" if topic.begun else "mirror into existing topic"),
+                _action(topic),
                 topic.why,
             )
         console.print(table)
@@ -175,15 +194,55 @@ def _print(outlook: FlowPlan, *, everything: bool) -> None:
         for each in left_out:
             table.add_row(each.topic, each.verdict.value, each.why)
         console.print(table)
+    _print_own_topics(outlook)
     _print_configs(outlook)
     _print_acls(outlook)
-    for note in outlook.notes:
-        bad = note.weight is Severity.PROBLEM
-        line = f"{note.weight.value}: {note.topic}: {note.text}"
+    for weight, text, topics in grouped(outlook.notes):
+        bad = weight is Severity.PROBLEM
+        line = f"{weight.value}: {_listed(topics)}: {text}"
         console.print(Styled(line, style="red" if bad else ""), soft_wrap=True)
     if outlook.problem:
         console.print(Styled(f"problem: {outlook.problem}", style="red"), soft_wrap=True)
     console.print()
+
+
+def _action(topic: TopicOutlook) -> str:
+    if topic.unadopted:
+        return "wait for adopt"
+    return topic.action or ("continue" if topic.begun else "mirror into existing topic")
+
+
+def grouped(notes: Iterable[PlanNote]) -> list[tuple[Severity, str, list[TopicName]]]:
+    """What is said of many topics is one line; problems keep a line each, they are to be solved."""
+    found: dict[tuple[Severity, str, str], list[TopicName]] = {}
+    for note in notes:
+        own = note.topic if note.weight is Severity.PROBLEM else ""
+        found.setdefault((note.weight, note.text, own), []).append(note.topic)
+    return [(weight, text, topics) for (weight, text, _), topics in found.items()]
+
+
+def _listed(topics: Sequence[str]) -> str:
+    more = len(topics) - _TOPICS_NAMED_MAX
+    return ", ".join(topics[:_TOPICS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _print_own_topics(outlook: FlowPlan) -> None:
+    missing = [each.topic for each in outlook.own_topics if not each.is_there]
+    if not missing:
+        return
+    table = new_table(
+        [
+            ("own topics to create", "left"),
+            ("cluster", "left"),
+            ("partitions", "right"),
+            ("replication factor", "right"),
+            ("key of the factor", "left"),
+        ]
+    )
+    for topic in missing:
+        counts = (str(topic.partitions), str(topic.replication_factor))
+        table.add_row(topic.name, topic.cluster, *counts, topic.factor_key)
+    results().print(table)
 
 
 def _print_configs(outlook: FlowPlan) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
@@ -13,9 +13,20 @@ from rich.live import Live
 from rich.text import Text as Styled
 
 from heliograph.cli.document import At, Document, OrNull, Text
-from heliograph.cli.options import AsJson, File
-from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, results
-from heliograph.cli.tables import TopicRow, ago, new_table, number_or_unknown, states, topic_table
+from heliograph.cli.ledger import only_flows
+from heliograph.cli.options import AsJson, File, OnlyFlow
+from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, remarks, results
+from heliograph.cli.tables import (
+    STALLED,
+    WAITING,
+    TopicRow,
+    ago,
+    lag_words,
+    new_table,
+    number_or_unknown,
+    states,
+    topic_table,
+)
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.inspect.status import (
@@ -25,11 +36,16 @@ from heliograph.inspect.status import (
     StatusReader,
     known_sum,
 )
+from heliograph.inspect.waiting import FOR_ADOPT, NOT_EMPTY, WaitingLane
 from heliograph.ledger.drill_note import LastDrill
+from heliograph.ledger.entries import RELEASED
 from heliograph.ledger.locations import all_topics
+from heliograph.takeover.pending import pending_adoptions
 from heliograph.words import counted
 
 _SAMPLE_S: Final = 1.0
+_TOLD: Final = (RELEASED, FOR_ADOPT, NOT_EMPTY)
+"""States whose detail says what to do, and is the same for all lanes of a topic."""
 
 STATUS_HELP: Final = """Show how far every lane has come, and how far behind it is.
 
@@ -38,7 +54,12 @@ the command works from any machine that reaches them, while the mirror runs and 
 What a cluster does not answer is shown as a question mark. With --watch, --json prints one
 document a line.
 
-Exits with 3 when a lane is stalled, with 1 when a cluster cannot be reached.
+Lanes that wait are shown too: for `heliograph adopt`, for their topic to be created, or for a
+driver to begin them.
+
+Exits with 1 when a cluster cannot be reached or --topic names a topic that no flow mirrors, and
+with 3 when a lane is stalled or waits for an operator, or no driver mirrors a flow that is neither
+fenced nor released.
 
 Examples:
 
@@ -84,17 +105,27 @@ class _Lane(Document):
     noted_ms: int | None
 
 
+class _Waiting(Document):
+    topic: str = At("lane.source.topic")
+    partition: int = At("lane.source.partition")
+    target_topic: str = At("target.topic")
+    state: str
+    detail: OrNull
+    lag_records: int | None
+
+
 class _Flow(Document):
     flow: Text
     problem: OrNull
     fence: _Fence | None
     carried_by: _Holder | None = At("holder")
-    mirrored_records: int
+    mirrored_records: int | None
     lag_records: int | None
-    lost_records: int
-    foreign_records: int
+    lost_records: int | None
+    foreign_records: int | None
     last_drill: LastDrill | None
     lanes: tuple[_Lane, ...]
+    waiting: tuple[_Waiting, ...]
 
 
 class StatusDocument(Document):
@@ -115,27 +146,48 @@ def status(
     lanes: Annotated[
         bool, typer.Option("--lanes", help="One row per lane, not only one per topic.")
     ] = False,
+    flow: OnlyFlow = None,
     as_json: AsJson = False,
 ) -> None:
-    config = load_config(file)
+    config = only_flows(load_config(file), flow)
     try:
         found = asyncio.run(_show(config, topic or [], watch=watch, lanes=lanes, as_json=as_json))
     except KeyboardInterrupt:
         raise typer.Exit from None
+    code = exit_code(found, unmatched(found, topic or []))
+    if code:
+        raise typer.Exit(code)
+
+
+def exit_code(found: MirrorStatus, unmatched_topics: Sequence[str] = ()) -> int:
+    """What was not read comes first: what was says nothing about it."""
+    if found.unreachable or unmatched_topics or any(flow.problem for flow in found.flows):
+        return EXIT_FAILED
     if any(lane.is_stalled for lane in found.lanes):
-        raise typer.Exit(EXIT_STALLED)
-    if found.unreachable:
-        raise typer.Exit(EXIT_FAILED)
+        return EXIT_STALLED
+    if any(lane.needs_operator for flow in found.flows for lane in flow.waiting):
+        return EXIT_STALLED
+    return EXIT_STALLED if any(flow.lacks_driver for flow in found.flows) else 0
+
+
+def unmatched(found: MirrorStatus, topics: Sequence[str]) -> list[str]:
+    """Those of `topics` that no flow mirrors; none where a flow could not be read."""
+    if found.unreachable or not all(flow.is_known for flow in found.flows):
+        return []
+    mirrored = {lane.lane.source.topic for flow in found.flows for lane in flow.every}
+    return [name for name in topics if name not in mirrored]
 
 
 async def _show(
     config: MirrorConfig, topics: Sequence[str], *, watch: bool, lanes: bool, as_json: bool
 ) -> MirrorStatus:
-    reader = StatusReader(config, all_topics(topics))
+    reader = StatusReader(config, all_topics(topics), pending_adoptions(config))
     try:
         found = await reader.read()
         await asyncio.sleep(_SAMPLE_S if found.lanes else 0)
         found = await reader.read() if found.lanes else found
+        for name in unmatched(found, topics):
+            remarks().print(f"no flow mirrors a source topic {name}", soft_wrap=True)
         if watch:
             await _watch(reader, found, lanes=lanes, as_json=as_json)
         elif as_json:
@@ -157,14 +209,17 @@ async def _watch(reader: StatusReader, found: MirrorStatus, *, lanes: bool, as_j
                 console.print(rendered(found, lanes=lanes))
             await asyncio.sleep(_SAMPLE_S)
             found = await reader.read()
-    with Live(rendered(found, lanes=lanes), console=console, auto_refresh=False) as screen:
+    shown = rendered(found, lanes=lanes, worst_first=True)
+    with Live(shown, console=console, auto_refresh=False) as screen:
         while True:
             await asyncio.sleep(_SAMPLE_S)
             found = await reader.read()
-            screen.update(rendered(found, lanes=lanes), refresh=True)
+            screen.update(rendered(found, lanes=lanes, worst_first=True), refresh=True)
 
 
-def rendered(found: MirrorStatus, *, lanes: bool) -> RenderableType:
+def rendered(found: MirrorStatus, *, lanes: bool, worst_first: bool = False) -> RenderableType:
+    """Topics, lanes in trouble, a line a flow; the other way round where only the beginning is
+    seen, on a screen that does not scroll."""
     parts: list[RenderableType] = [Styled(text, style="red") for text in found.unreachable.values()]
     parts += [
         Styled(f"{flow.flow}: {flow.problem}")
@@ -172,38 +227,53 @@ def rendered(found: MirrorStatus, *, lanes: bool) -> RenderableType:
         if flow.problem and flow.problem not in found.unreachable.values()
     ]
     rows = [row for flow in found.flows for row in topic_rows(flow)]
-    if rows:
-        parts.append(topic_table(rows, remarks=True))
     shown = [lane for lane in found.lanes if lanes or lane.is_stalled]
-    if shown:
-        parts += ["", _lane_table(shown)]
-    parts += ["", *(Styled(flow_line(flow)) for flow in found.flows)]
+    waiting = [lane for flow in found.flows for lane in flow.waiting]
+    sections: list[list[RenderableType]] = [
+        [topic_table(rows, remarks=True)] if rows else [],
+        [_lane_table(shown)] if shown else [],
+        [_waiting_table(waiting)] if waiting and lanes else [],
+        [Styled(flow_line(flow)) for flow in found.flows],
+    ]
+    for section in reversed(sections) if worst_first else sections:
+        if section:
+            parts += ["", *section] if parts else section
     return Group(*parts)
 
 
 def topic_rows(flow: FlowStatus) -> Iterator[TopicRow]:
     topics: defaultdict[str, list[LaneStatus]] = defaultdict(list)
+    waiting: defaultdict[str, list[WaitingLane]] = defaultdict(list)
     for lane in flow.lanes:
         topics[lane.lane.source.topic].append(lane)
-    for topic, lanes in sorted(topics.items()):
+    for later in flow.waiting:
+        waiting[later.lane.source.topic].append(later)
+    for topic in sorted({*topics, *waiting}):
+        lanes, later_ones = topics[topic], waiting[topic]
+        every: tuple[LaneStatus | WaitingLane, ...] = (*lanes, *later_ones)
         yield TopicRow(
             flow=flow.flow,
             topic=topic,
-            lanes=len(lanes),
-            state=states(lane.state for lane in lanes),
+            lanes=len(every),
+            state=states(lane.state for lane in every),
             mirrored=sum(lane.position for lane in lanes),
-            lag_records=known_sum(lane.lag_records for lane in lanes),
-            lag_s=_longest([lane.lag_s for lane in lanes]),
+            lag_records=known_sum(lane.lag_records for lane in every),
+            lag_s=None if later_ones else _longest([lane.lag_s for lane in lanes]),
             records_per_s=_sum_rates(lanes),
-            remarks=_remarks(lanes),
+            remarks=_remarks(lanes, later_ones),
         )
 
 
 def flow_line(flow: FlowStatus) -> str:
+    if not flow.is_known:
+        return f"{flow.flow}: unknown, its target was not read"
+    every = flow.every
+    counts = Counter(lane.state.partition(":")[0] for lane in every)
+    notable = [f"{counts[state]} {state}" for state in (STALLED, WAITING) if counts[state]]
     parts = [
-        counted(len(flow.lanes), "lane"),
+        counted(len(every), "lane") + (f" ({', '.join(notable)})" if notable else ""),
         f"{flow.mirrored_records:,} mirrored",
-        f"lag {number_or_unknown(flow.lag_records)}",
+        f"lag {lag_words([lane.lag_records for lane in every])}",
         f"lost {flow.lost_records:,}",
         *([f"{flow.foreign_records:,} foreign"] if flow.foreign_records else []),
     ]
@@ -255,6 +325,13 @@ def _lane_table(lanes: Sequence[LaneStatus]) -> RenderableType:
     return table
 
 
+def _waiting_table(lanes: Sequence[WaitingLane]) -> RenderableType:
+    table = new_table([("lane", "left"), ("state", "left"), ("lag", "right"), ("remarks", "left")])
+    for lane in lanes:
+        table.add_row(str(lane.lane), lane.state, number_or_unknown(lane.lag_records), lane.detail)
+    return table
+
+
 def _carrier(flow: FlowStatus) -> str:
     if flow.fence is not None:
         left = (
@@ -268,13 +345,18 @@ def _carrier(flow: FlowStatus) -> str:
     return f"mirrored by {flow.holder.host} (pid {flow.holder.pid}), seen {ago(flow.holder.at_ms)}"
 
 
-def _remarks(lanes: Sequence[LaneStatus]) -> str:
+def _remarks(lanes: Sequence[LaneStatus], waiting: Sequence[WaitingLane]) -> str:
     lost = sum(lane.lost_records for lane in lanes)
     foreign = sum(lane.foreign_records for lane in lanes)
     kinds = {lane.mapped_because.partition(":")[0] for lane in lanes if lane.mapped_because}
     offsets = f"mapped ({', '.join(sorted(kinds))})" if kinds else "identical"
+    # How offsets went says nothing about a lane that cannot go on.
+    goes_on = [lane for lane in lanes if not lane.is_stalled and lane.state != RELEASED]
+    every: tuple[LaneStatus | WaitingLane, ...] = (*lanes, *waiting)
+    details = sorted({each.detail for each in every if each.state in _TOLD})
     parts = [
-        f"offsets {offsets}",
+        *details[:1],
+        f"offsets {offsets}" if goes_on else "",
         f"lost {lost:,}" if lost else "",
         f"{foreign:,} foreign" if foreign else "",
     ]

@@ -69,7 +69,12 @@ class AclsJob:
     def _topic_acls(self, cluster: ClusterConfig) -> frozenset[AclBinding] | None:
         try:
             return self._clients.acls(cluster).topic_acls()
-        except (AuthorizerOff, NotAuthorised) as exc:
+        except AuthorizerOff as exc:
+            # The default of Kafka: there is nothing to follow, and nothing to warn of.
+            if self._of_clusters.is_new(str(exc)):
+                log.info("%s: ACLs are not followed from or to it", exc)
+            return None
+        except NotAuthorised as exc:
             self._say(f"{exc}: ACLs are not followed from or to it")
             return None
 

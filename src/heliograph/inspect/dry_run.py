@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,9 +13,11 @@ from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.topic_changes import TopicConfigChanges
 from heliograph.broker.view import ClusterView
 from heliograph.compat.acl_plan import AclPlan, plan_acls
+from heliograph.compat.own_topics import OwnTopic, own_topics
 from heliograph.compat.topic_config_plan import plan_topic_configs
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
+from heliograph.inspect.waiting import Adoption
 from heliograph.ledger.entries import StartEntry, ledger_topic
 from heliograph.ledger.locate import is_other_topic
 from heliograph.ledger.locations import begun_topics
@@ -28,8 +31,15 @@ from heliograph.topics.observe import (
     with_defaults,
     with_settings,
 )
-from heliograph.topics.provisioning import PlanNote, Provisioning, Severity, plan_provisioning
-from heliograph.topics.selection import Selection, select_topics, shared_targets
+from heliograph.topics.provisioning import (
+    PlanNote,
+    Provisioning,
+    Severity,
+    factor_too_high,
+    plan_provisioning,
+)
+from heliograph.topics.selection import HEARTBEATS, Selection, select_topics, shared_targets
+from heliograph.words import counted
 
 _ANSWER_S_MAX: Final = 10.0
 
@@ -44,6 +54,16 @@ class TopicOutlook:
     begun: bool
     """Whether the ledger knows of records mirrored before."""
     why: str
+    unadopted: int = 0
+    """Partitions that wait for `heliograph adopt`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTopicOutlook:
+    """A topic that Heliograph has, or makes, for itself."""
+
+    topic: OwnTopic
+    is_there: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +80,7 @@ class FlowPlan:
     acls_unseen: BrokerError | None = None
     """Why ACLs could not be compared; None where they were, or are not followed."""
     notes: tuple[PlanNote, ...] = ()
+    own_topics: tuple[OwnTopicOutlook, ...] = ()
     problem: str = ""
     """Why nothing could be planned."""
 
@@ -84,8 +105,13 @@ class _Side:
     acls: AclAdmin
 
 
-def plan_flows(config: MirrorConfig) -> tuple[FlowPlan, ...]:
-    """Look at every cluster and plan every flow; nothing is changed anywhere."""
+def plan_flows(
+    config: MirrorConfig, adoptions: Mapping[FlowId, Adoption] | None = None
+) -> tuple[FlowPlan, ...]:
+    """Look at every cluster and plan every flow; nothing is changed anywhere.
+
+    `adoptions` say what of each flow waits for `heliograph adopt`.
+    """
     made: list[_Side] = []
     sides = {
         flow.id: (_side(config.source_of(flow.id), made), _side(config.target_of(flow.id), made))
@@ -95,7 +121,11 @@ def plan_flows(config: MirrorConfig) -> tuple[FlowPlan, ...]:
     seen = asyncio.run(observe(list(by_alias.values())))
     ledgers = LedgerService(config.clusters)
     try:
-        outlooks = [_outlook(flow, *sides[flow.id], seen, ledgers) for flow in config.flows]
+        outlooks = [
+            _outlook(flow, *sides[flow.id], seen, ledgers, (adoptions or {}).get(flow.id))
+            for flow in config.flows
+        ]
+        outlooks = [_with_own_topics(each, config, seen) for each in outlooks]
     finally:
         ledgers.close()
     return tuple(_with_shared(outlooks))
@@ -115,7 +145,12 @@ def _side(cluster: ClusterConfig, made: list[_Side]) -> _Side:
 
 
 def _outlook(
-    flow: FlowConfig, reads: _Side, writes: _Side, seen: Observation, ledgers: LedgerService
+    flow: FlowConfig,
+    reads: _Side,
+    writes: _Side,
+    seen: Observation,
+    ledgers: LedgerService,
+    adoption: Adoption | None,
 ) -> FlowPlan:
     unseen = seen.unseen.get(flow.id.source) or seen.unseen.get(flow.id.target)
     if unseen is not None:
@@ -130,7 +165,11 @@ def _outlook(
         has_ledger = ledger_topic(flow.id.source) in target.topics
         ledger = ledgers.view(flow.id) if has_ledger else LedgerView()
         begun = begun_topics(ledger)
-        new = [name for source_name, name in selection.mirrored if source_name not in begun]
+        unadopted = Counter(
+            at.topic for at in (adoption.partitions(target.topics, ledger) if adoption else ())
+        )
+        known = begun | unadopted.keys()
+        new = [name for source_name, name in selection.mirrored if source_name not in known]
         foreign = {
             name: held for name, held in held_records(writes.admin, target, new).items() if held
         }
@@ -146,14 +185,12 @@ def _outlook(
         *(acls.notes if isinstance(acls, AclPlan) else ()),
         *_notes_on_ids(flow, selection, ledger, source, target),
         *_notes_on_gone(flow, begun, source),
-        *(
-            _note(TopicName(name), "named in `topics`, but not on the source")
-            for name in selection.absent
-        ),
+        *_notes_on_unadopted(selection, unadopted),
+        *_notes_on_unmatched(selection),
     )
     return FlowPlan(
         flow=flow.id,
-        topics=tuple(_topics(selection, provisioning, source, begun)),
+        topics=tuple(_topics(selection, provisioning, source, begun, unadopted)),
         selection=selection,
         provisioning=provisioning,
         configs=configs.topics if follows_configs else (),
@@ -178,6 +215,7 @@ def _topics(
     provisioning: Provisioning,
     source: ClusterView,
     begun: frozenset[TopicName],
+    unadopted: Counter[TopicName],
 ) -> Iterator[TopicOutlook]:
     created = {topic.name for topic in provisioning.to_create}
     grown = {topic.name: topic.partitions_before for topic in provisioning.to_grow}
@@ -194,7 +232,50 @@ def _topics(
             action=action,
             begun=decision.topic in begun,
             why=decision.why,
+            unadopted=unadopted[decision.topic],
         )
+
+
+def _with_own_topics(outlook: FlowPlan, config: MirrorConfig, seen: Observation) -> FlowPlan:
+    """With what Heliograph makes for itself; that a pair which mirrors nothing writes heartbeats
+    is told with the flow of the other direction."""
+    flow = outlook.flow
+    back = FlowId(source=flow.target, target=flow.source)
+    pairs = [p for p in config.pairs if p.id == flow or (p.id == back and not p.enabled)]
+    found: list[OwnTopicOutlook] = []
+    notes: list[PlanNote] = []
+    for topic in (topic for pair in pairs for topic in own_topics(pair)):
+        cluster = seen.views.get(topic.cluster)
+        if cluster is None:
+            continue
+        is_there = topic.name in cluster.topics
+        found.append(OwnTopicOutlook(topic=topic, is_there=is_there))
+        if not is_there and 0 < cluster.broker_count < topic.replication_factor:
+            text = factor_too_high(topic.factor_key, topic.replication_factor, cluster)
+            notes.append(_problem(topic.name, text))
+    return replace(outlook, own_topics=tuple(found), notes=(*outlook.notes, *notes))
+
+
+def _notes_on_unadopted(selection: Selection, unadopted: Counter[TopicName]) -> Iterator[PlanNote]:
+    """As the driver refuses them."""
+    for name, renamed in selection.mirrored:
+        if unadopted[name]:
+            partitions = counted(unadopted[name], "partition")
+            yield _problem(
+                renamed,
+                f"mirrored by MirrorMaker 2: {partitions} to be taken over by `heliograph adopt` "
+                "(on.unadopted = append copies them again from the start)",
+            )
+
+
+def _notes_on_unmatched(selection: Selection) -> Iterator[PlanNote]:
+    for name in selection.absent:
+        yield _note(TopicName(name), "named in `topics`, but not on the source")
+    for pattern in selection.unmatched:
+        yield _note(TopicName(pattern), "a pattern of `topics` that matches no topic of the source")
+    wanted = [decision for decision in selection.decisions if decision.target is not None]
+    if all(decision.why == HEARTBEATS for decision in wanted):
+        yield _problem(TopicName("topics"), "no topic of the source is mirrored")
 
 
 def _notes_on_ids(

@@ -14,12 +14,14 @@ from typing import Final, TypeVar
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import ClientRole, ClusterConfig, FlowConfig, MirrorConfig
-from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved
+from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NoLedger
 from heliograph.inspect.lag import first_pending_record
+from heliograph.inspect.waiting import Adoption, WaitingLane, waiting_lanes
 from heliograph.ledger.access import require_ledger, within
 from heliograph.ledger.drill_note import LastDrill, last_of
-from heliograph.ledger.entries import FlowEntry, LeaseEntry, ledger_topic
+from heliograph.ledger.entries import RELEASED, FlowEntry, LeaseEntry, ledger_topic
 from heliograph.ledger.fence import Fence, fence_of
+from heliograph.ledger.locate import is_other_topic
 from heliograph.ledger.locations import (
     LaneLocation,
     Wanted,
@@ -28,10 +30,12 @@ from heliograph.ledger.locations import (
     locate_lanes,
 )
 from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.view import LedgerView
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicPartition
 
 ANSWER_S_MAX: Final = 10.0
 _LOOKS_AT_ONCE: Final = 32
+_WAITING_S: Final = 10.0
 _FRESH_MS: Final = 15_000
 STOPPED: Final = "stopped"
 FENCED: Final = "fenced"
@@ -82,22 +86,43 @@ class FlowStatus:
     fence: Fence | None = None
     """Why no driver may mirror the flow."""
     last_drill: LastDrill | None = None
+    waiting: tuple[WaitingLane, ...] = ()
+    """Lanes that have not begun; none where they were not asked for."""
+    is_known: bool = True
+    """False where the target does not tell about any lane."""
 
     @property
-    def mirrored_records(self) -> int:
-        return sum(lane.position for lane in self.lanes)
+    def every(self) -> tuple[LaneStatus | WaitingLane, ...]:
+        """Lanes that have begun, then those that wait."""
+        return (*self.lanes, *self.waiting)
+
+    @property
+    def mirrored_records(self) -> int | None:
+        return sum(lane.position for lane in self.lanes) if self.is_known else None
 
     @property
     def lag_records(self) -> int | None:
-        return known_sum(lane.lag_records for lane in self.lanes)
+        if not self.is_known:
+            return None
+        return known_sum(lane.lag_records for lane in self.every)
 
     @property
-    def lost_records(self) -> int:
-        return sum(lane.lost_records for lane in self.lanes)
+    def lost_records(self) -> int | None:
+        return sum(lane.lost_records for lane in self.lanes) if self.is_known else None
 
     @property
-    def foreign_records(self) -> int:
-        return sum(lane.foreign_records for lane in self.lanes)
+    def foreign_records(self) -> int | None:
+        return sum(lane.foreign_records for lane in self.lanes) if self.is_known else None
+
+    @property
+    def lacks_driver(self) -> bool:
+        """Whether no driver is seen to mirror it though one should: it is neither fenced nor
+        handed to MirrorMaker 2."""
+        if not self.is_known or self.holder is not None or self.fence is not None:
+            return False
+        states = {lane.state for lane in self.lanes}
+        # A mirror without a lease is seen only while it copies.
+        return "copying" not in states and states != {RELEASED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +149,18 @@ def known_sum(numbers: Iterable[int | None]) -> int | None:
 class StatusReader:
     """Reads as often as asked; connections and what was read of the ledgers are kept in between.
 
-    Belongs to one event loop.
+    Lanes that have not begun are looked for where it is said, for each flow, what waits for
+    `heliograph adopt`. Belongs to one event loop.
     """
 
-    def __init__(self, config: MirrorConfig, wanted: Wanted | None = None) -> None:
-        self._config = config
+    def __init__(
+        self,
+        config: MirrorConfig,
+        wanted: Wanted | None = None,
+        adoptions: Mapping[FlowId, Adoption] | None = None,
+    ) -> None:
+        self._config, self._adoptions = config, adoptions
+        self._waiting: dict[FlowId, tuple[float, tuple[WaitingLane, ...]]] = {}
         self._wanted = wanted or all_topics()
         self._clusters: dict[tuple[FlowId, ClusterAlias], Cluster] = {}
         self._stores: dict[FlowId, LedgerStore] = {}
@@ -182,21 +214,25 @@ class StatusReader:
     async def _flow(self, flow: FlowConfig, unreachable: dict[ClusterAlias, str]) -> FlowStatus:
         try:
             locations = await self.locations(flow)
+        except NoLedger:
+            locations = []
         except BrokerUnreachable as exc:
             unreachable[flow.id.target] = str(exc)
             return _unknown(flow.id, str(exc))
         except BrokerError as exc:
             return _unknown(flow.id, str(exc))
         source = self.source(flow.id)
+        view = self._stores[flow.id].view
         problem = ""
+        waiting: tuple[WaitingLane, ...] = ()
         try:
             seen = await within(
                 _look(source, locations, flow), ANSWER_S_MAX, f"cluster {source.alias}"
             )
+            waiting = await self._waiting_of(flow, view)
         except BrokerError as exc:
             unreachable[flow.id.source] = problem = str(exc)
             seen = {}
-        view = self._stores[flow.id].view
         holder = view.holder if view.holder and view.holder.until_ms >= now_ms() else None
         fence = fence_of(view)
         lanes = [
@@ -214,13 +250,34 @@ class StatusReader:
             problem=problem,
             fence=fence,
             last_drill=last_of(view),
+            waiting=() if fence is not None else waiting,
         )
+
+    async def _waiting_of(self, flow: FlowConfig, view: LedgerView) -> tuple[WaitingLane, ...]:
+        """Looked for now and then: every topic of both clusters is asked for."""
+        if self._adoptions is None:
+            return ()
+        due_s, found = self._waiting.get(flow.id, (0.0, ()))
+        if monotonic_s() >= due_s:
+            source, target = self.source(flow.id), self.target(flow.id)
+            adoption = self._adoptions.get(flow.id)
+            found = await within(
+                waiting_lanes(flow, source, target, view, self._wanted, adoption),
+                ANSWER_S_MAX,
+                f"clusters {source.alias} and {target.alias}",
+            )
+            self._waiting[flow.id] = (monotonic_s() + _WAITING_S, found)
+        begun = view.begun()
+        return tuple(lane for lane in found if lane.lane.source not in begun)
 
     def _rated(self, lane: LaneStatus, elapsed_s: float) -> LaneStatus:
         before = self._positions.get(lane.lane)
         if before is None or elapsed_s <= 0:
             return lane
-        return replace(lane, records_per_s=max(0, lane.position - before) / elapsed_s)
+        rate = max(0, lane.position - before) / elapsed_s
+        # Caught up at this very moment, and copying all the same.
+        state = "copying" if rate and lane.state == "idle" else lane.state
+        return replace(lane, state=state, records_per_s=rate)
 
     def _cluster(self, flow: FlowId, config: ClusterConfig) -> Cluster:
         """As the mirroring driver reaches it, so that status needs no more permissions."""
@@ -242,6 +299,8 @@ class _SourceSeen:
     end: int | None
     next: int
     waiting_since_ms: int | None
+    is_other_topic: bool
+    """Whether the topic was created again since the lane began: its offsets are others."""
 
 
 async def _look(
@@ -257,14 +316,21 @@ async def _look(
         partition = location.lane.source
         start, end = _known(starts.get(partition)), _known(ends.get(partition))
         next_offset, since_ms = location.source_next_offset, None
-        if end is not None and end > next_offset:
+        topic = source.topic(partition.topic)
+        began_with = location.record.starts[-1].source_topic_id
+        is_other = topic is not None and is_other_topic(began_with, topic.id)
+        if end is not None and end > next_offset and not is_other:
             async with turns:
                 first = await first_pending_record(
                     source, partition, next_offset, end, read_committed=flow.read_committed
                 )
             next_offset, since_ms = first.offset, first.timestamp_ms
         return location.lane, _SourceSeen(
-            start=start, end=end, next=next_offset, waiting_since_ms=since_ms
+            start=start,
+            end=end,
+            next=next_offset,
+            waiting_since_ms=since_ms,
+            is_other_topic=is_other,
         )
 
     return dict(await asyncio.gather(*(look(location) for location in locations)))
@@ -274,7 +340,10 @@ def _lane(location: LaneLocation, seen: _SourceSeen | None, *, carried: bool) ->
     head = location.record.head
     source_next = location.source_next_offset if seen is None else seen.next
     end = None if seen is None else seen.end
-    lag = None if end is None else max(0, end - source_next)
+    lag = None if end is None or end < source_next else end - source_next
+    if seen is not None and seen.is_other_topic:
+        # Nothing of the topic there is was mirrored, but how it goes on is not decided yet.
+        lag = None
     lag_s: float | None = 0.0 if lag == 0 else None
     if seen is not None and lag and seen.waiting_since_ms is not None:
         lag_s = max(0.0, (now_ms() - seen.waiting_since_ms) / 1000)
@@ -302,7 +371,7 @@ def _state(location: LaneLocation, lag_records: int | None, *, carried: bool) ->
     """What the ledger last heard, brought up to date by what can be seen now."""
     head = location.record.head
     noted = "starting" if head is None else head.state
-    if noted.startswith("stalled") or noted == "paused":
+    if noted.startswith("stalled") or noted in ("paused", RELEASED):
         return noted
     # A mirror without a lease is known by what it keeps noting; one that drained notes `idle` last.
     fresh = head is not None and noted == "copying" and now_ms() - head.at_ms < _FRESH_MS
@@ -314,7 +383,9 @@ def _state(location: LaneLocation, lag_records: int | None, *, carried: bool) ->
 
 
 def _unknown(flow: FlowId, problem: str) -> FlowStatus:
-    return FlowStatus(flow=flow, producer=None, holder=None, lanes=(), problem=problem)
+    return FlowStatus(
+        flow=flow, producer=None, holder=None, lanes=(), problem=problem, is_known=False
+    )
 
 
 def _known(offset: int | BrokerError | None) -> int | None:

@@ -25,6 +25,7 @@ from heliograph.errors import (
     InvariantError,
     LeaderMoved,
     MirrorError,
+    NoLedger,
 )
 from heliograph.ledger.entries import (
     LEDGER_PARTITIONS,
@@ -234,7 +235,7 @@ async def read_ledger(config: MirrorConfig, flow: FlowId) -> AsyncIterator[OpenL
 def require_ledger(target: Cluster, flow: FlowId, exc: LeaderMoved) -> None:
     """Tells a ledger that was never there from one that has no leader at the moment."""
     if target.topic(ledger_topic(flow.source)) is None:
-        raise BrokerError(
+        raise NoLedger(
             f"cluster {target.alias}: no ledger of {flow}, nothing was mirrored yet"
         ) from exc
 

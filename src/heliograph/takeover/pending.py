@@ -6,14 +6,14 @@ there. So they wait for `heliograph adopt`, or for `on.unadopted = append`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from heliograph.broker.view import ClusterView
-from heliograph.config.schema import ClusterConfig, FlowConfig
+from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.ledger.heads import released_lanes
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
-from heliograph.model import Lane, LaneId, TopicPartition
+from heliograph.model import FlowId, Lane, LaneId, TopicName, TopicPartition
 from heliograph.takeover.mm2_state import offsets_topic, stored_offsets
 
 
@@ -28,19 +28,29 @@ class PendingAdoption:
         self, lanes: Iterable[Lane], target: ClusterView, ledgers: LedgerService
     ) -> frozenset[LaneId]:
         """Those of `lanes` that must be adopted before they are carried; raises `BrokerError`."""
-        released = ledgers.ask(self._flow.id, released_lanes)
+        self._read(target.topics)
+        unadopted = ledgers.ask(self._flow.id, self._unadopted)
+        return frozenset(lane.id for lane in lanes if lane.id.source in unadopted)
+
+    def partitions(
+        self, target_topics: Collection[TopicName], view: LedgerView
+    ) -> frozenset[TopicPartition]:
+        """Every source partition that must be adopted before it is carried, whether or not there
+        is a lane for it. Raises `BrokerError`."""
+        self._read(target_topics)
+        return self._unadopted(view)
+
+    def _read(self, target_topics: Collection[TopicName]) -> None:
         if self._stored is None:
             ask = self._flow.on_unadopted == "refuse"
-            is_there = offsets_topic(self._flow, self._target) in target.topics
+            is_there = offsets_topic(self._flow, self._target) in target_topics
             self._stored = stored_offsets(self._flow, self._target) if ask and is_there else {}
-        begun = ledgers.ask(self._flow.id, _begun) if self._stored else frozenset()
-        return frozenset(
-            lane.id
-            for lane in lanes
-            if lane.id.source in released
-            or (lane.id.source in self._stored and lane.id.source not in begun)
-        )
+
+    def _unadopted(self, view: LedgerView) -> frozenset[TopicPartition]:
+        stored = frozenset(self._stored or ())
+        return released_lanes(view) | (stored - frozenset(view.begun()))
 
 
-def _begun(view: LedgerView) -> frozenset[TopicPartition]:
-    return frozenset(view.begun())
+def pending_adoptions(config: MirrorConfig) -> Mapping[FlowId, PendingAdoption]:
+    """Of every flow, for commands that show what waits."""
+    return {flow.id: PendingAdoption(flow, config.target_of(flow.id)) for flow in config.flows}

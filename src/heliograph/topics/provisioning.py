@@ -17,6 +17,7 @@ from heliograph.config.sections import DEFAULT_CONFIG_FILTER
 from heliograph.model import FlowId, OnExisting, TopicName
 from heliograph.topics.filters import CONFIG_FILTER_KEY, ConfigFilter, config_filter
 from heliograph.topics.selection import Selection
+from heliograph.words import counted
 
 TOPIC_NAME_LENGTH_MAX: Final = 249
 _PRODUCER_COMPRESSION: Final = "producer"
@@ -144,8 +145,7 @@ def _notes_on_creation(
     if 0 < target.broker_count < creation.replication_factor:
         yield _problem(
             name,
-            f"replication.factor is {creation.replication_factor}, "
-            f"cluster {target.alias} has {target.broker_count} brokers up",
+            factor_too_high(creation.factor_key, creation.replication_factor, target),
         )
     if wanted.settings is None:
         yield _note(name, "settings of the source topic are not known, none are copied")
@@ -161,11 +161,18 @@ def _notes_on_creation(
     yield from _notes_on_settings(name, wanted, {**defaults, **creation.configs})
 
 
+def factor_too_high(key: str, factor: int, cluster: ClusterView) -> str:
+    brokers = counted(cluster.broker_count, "broker")
+    return f"{key} is {factor}, cluster {cluster.alias} has {brokers} up"
+
+
 def _notes_on_foreign(topic: TopicName, records: int, flow: FlowConfig) -> Iterator[PlanNote]:
     if records and flow.on_existing is OnExisting.REFUSE:
-        yield _problem(topic, f"already holds {records} other records, and on.existing is refuse")
+        other = counted(records, "other record")
+        yield _problem(topic, f"already holds {other}, and on.existing is refuse")
     elif records:
-        yield _note(topic, f"already holds {records} other records, the copy goes after them")
+        other = counted(records, "other record")
+        yield _note(topic, f"already holds {other}, the copy goes after them")
 
 
 def _notes_on_presence(present: TopicView, wanted: TopicView) -> Iterator[PlanNote]:

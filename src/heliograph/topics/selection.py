@@ -26,6 +26,8 @@ BROKER_TOPICS: Final = frozenset(
 )
 """Topics brokers write for themselves; a copy under the same name would corrupt their state."""
 
+HEARTBEATS: Final = "heartbeats"
+"""Why a topic is mirrored that nothing in `topics` asks for."""
 _LEGAL_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _LITERAL: Final = re.compile(r"(?:[\w.-]|\\[.\-])+")
 
@@ -64,6 +66,8 @@ class Selection:
     decisions: tuple[TopicDecision, ...]
     absent: tuple[str, ...]
     """Topics that the flow asks for by name and that are not there, or not shown to us."""
+    unmatched: tuple[str, ...] = ()
+    """Patterns of `topics` that match no topic of the source."""
 
     @property
     def mirrored(self) -> tuple[tuple[TopicName, TopicName], ...]:
@@ -101,7 +105,19 @@ def select_topics(flow: FlowConfig, source_topics: Iterable[TopicName]) -> Selec
         flow=flow.id,
         decisions=_without_clashes([_decide(topic, rules) for topic in seen]),
         absent=tuple(sorted(asked - set(seen))),
+        unmatched=_unmatched(rules.names, seen),
     )
+
+
+def _unmatched(
+    names: PatternTopicFilter | PythonFilter, seen: Iterable[TopicName]
+) -> tuple[str, ...]:
+    """Those that spell a topic out apart, which are `absent`."""
+    if isinstance(names, PythonFilter):
+        return ()
+    patterns = [p for p in names.patterns.include if _literal_name(p.pattern) is None]
+    topics = tuple(seen)
+    return tuple(p.pattern for p in patterns if not any(p.fullmatch(topic) for topic in topics))
 
 
 def _decide(topic: TopicName, rules: _Rules) -> TopicDecision:
@@ -131,7 +147,7 @@ def _named(topic: TopicName, rules: _Rules, left_out: Verdict | None, why: str) 
     if illegal is not None:
         return TopicDecision(topic=topic, verdict=Verdict.FAILED, why=illegal)
     if left_out is not None:
-        why = "heartbeats"
+        why = HEARTBEATS
     return TopicDecision(topic=topic, verdict=Verdict.MIRRORED, why=why, target=target)
 
 

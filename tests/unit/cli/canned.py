@@ -22,16 +22,18 @@ from heliograph.broker.topic_changes import (
 from heliograph.cli.offset_tables import Answer
 from heliograph.compat.acl_plan import AclPlan
 from heliograph.compat.mirror_client import NewestHeartbeat
+from heliograph.compat.own_topics import OwnTopic
 from heliograph.errors import BrokerUnreachable
 from heliograph.groups.commit import CommitReport
 from heliograph.groups.placement import GroupMove, GroupPlan, NoOffset, Strategy
 from heliograph.groups.snapshot import FlowSnapshot
-from heliograph.inspect.dry_run import FlowPlan, TopicOutlook
+from heliograph.inspect.dry_run import FlowPlan, OwnTopicOutlook, TopicOutlook
 from heliograph.inspect.groups import FlowGroups, GroupRow, GroupsStatus
 from heliograph.inspect.groups import Verdict as GroupVerdict
 from heliograph.inspect.reset import LaneReset
 from heliograph.inspect.status import FlowStatus, LaneStatus, MirrorStatus
 from heliograph.inspect.topology import ClusterSeen, FlowSeen, HeartbeatsSeen, Topology
+from heliograph.inspect.waiting import WaitingLane
 from heliograph.ledger.drill_note import LastDrill
 from heliograph.ledger.entries import LeaseEntry
 from heliograph.ledger.fence import Fence
@@ -120,6 +122,15 @@ STATUS = MirrorStatus(
                 rto_s=4.25,
                 groups=2,
                 compared_records=10,
+            ),
+            waiting=(
+                WaitingLane(
+                    lane=LaneId(flow=AB, source=TopicPartition(topic=ORDERS, partition=5)),
+                    target=TopicPartition(topic=COPY, partition=5),
+                    state="waiting: not created",
+                    detail="A.orders-5 is not on the target yet",
+                    lag_records=12,
+                ),
             ),
         ),
         FlowStatus(flow=BA, producer=None, holder=None, lanes=()),
@@ -412,6 +423,19 @@ PLAN = (
             notes=(),
         ),
         notes=(PlanNote(topic=COPY, weight=Severity.PROBLEM, text="already holds records"),),
+        own_topics=(
+            OwnTopicOutlook(
+                topic=OwnTopic(
+                    what="ledger",
+                    cluster=B,
+                    name=TopicName("heliograph-ledger.A.internal"),
+                    replication_factor=2,
+                    factor_key="replication.factor",
+                    partitions=3,
+                ),
+                is_there=False,
+            ),
+        ),
     ),
     FlowPlan(flow=BA, problem="down", acls_unseen=BrokerUnreachable("cluster B did not answer")),
 )

@@ -7,11 +7,20 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from heliograph.cli.status import StatusDocument, flow_line, rendered
+from heliograph.cli.status import (
+    StatusDocument,
+    exit_code,
+    flow_line,
+    rendered,
+    topic_rows,
+    unmatched,
+)
 from heliograph.cli.tables import TopicRow, time_left, topic_table
 from heliograph.clock import now_ms
 from heliograph.inspect.status import FlowStatus, LaneStatus, MirrorStatus
+from heliograph.inspect.waiting import FOR_ADOPT, FOR_TOPIC, WaitingLane
 from heliograph.ledger.entries import LeaseEntry
+from heliograph.ledger.fence import Fence
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName, TopicPartition
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
@@ -107,3 +116,125 @@ def test_the_flow_line_says_who_carries_it() -> None:
 
 def test_a_flow_nobody_carries_says_so() -> None:
     assert "never run" in flow_line(status_of(holder=None).flows[0])
+
+
+WAITING_FOR_ADOPT = WaitingLane(
+    lane=LaneId(flow=FLOW, source=TopicPartition(topic=TopicName("mm2"), partition=0)),
+    target=TopicPartition(topic=TopicName("A.mm2"), partition=0),
+    state=FOR_ADOPT,
+    detail="mirrored by MirrorMaker 2; `heliograph adopt` takes it over",
+    lag_records=None,
+)
+TO_BE_CREATED = replace(
+    WAITING_FOR_ADOPT, state=FOR_TOPIC, detail="A.mm2-0 is not there", lag_records=7
+)
+
+
+def waits(*lanes: WaitingLane, begun: tuple[LaneStatus, ...] = (LANE,)) -> MirrorStatus:
+    found = status_of(*begun)
+    return replace(found, flows=(replace(found.flows[0], waiting=lanes),))
+
+
+def test_lanes_that_wait_have_a_row_before_the_others_and_say_what_to_do() -> None:
+    shown = text_of(rendered(waits(WAITING_FOR_ADOPT), lanes=False)).splitlines()
+
+    assert shown[1].split()[1:5] == ["mm2", "1", "waiting:", "adopt"]
+    assert "`heliograph adopt` takes it over" in shown[1]
+    assert shown[1].split()[6:8] == ["?", "?"]
+    assert "A->B: 2 lanes (1 waiting), 1,000 mirrored, lag ?" in shown[-1]
+
+
+def test_what_waits_in_a_lane_that_has_not_begun_is_lag() -> None:
+    found = waits(TO_BE_CREATED)
+
+    assert StatusDocument.of(found).plain()["flows"][0]["lag_records"] == 7
+    assert "waiting: not created" in text_of(rendered(found, lanes=True))
+    assert "A.mm2-0 is not there" in text_of(rendered(found, lanes=True))
+
+
+def test_a_flow_whose_target_was_not_read_has_no_numbers() -> None:
+    found = status_of(holder=None)
+    dark = replace(found, flows=(replace(found.flows[0], problem="B is down", is_known=False),))
+
+    flow = StatusDocument.of(dark).plain()["flows"][0]
+
+    assert (flow["mirrored_records"], flow["lag_records"], flow["lost_records"]) == (None,) * 3
+    assert "unknown" in flow_line(dark.flows[0])
+    assert "never run" not in text_of(rendered(dark, lanes=False))
+
+
+STALLED_LANE = replace(LANE, state="stalled: corrupt batch")
+RELEASED_LANE = replace(LANE, state="released", detail="handed to MirrorMaker 2")
+FENCE = Fence(at_ms=1, why="failed over")
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        (status_of(LANE), 0),
+        (status_of(STALLED_LANE), 3),
+        (waits(WAITING_FOR_ADOPT), 3),
+        (waits(TO_BE_CREATED), 0),
+        (status_of(LANE, holder=None), 3),
+        (status_of(holder=None), 3),
+        (status_of(RELEASED_LANE, holder=None), 0),
+        (status_of(replace(LANE, state="copying"), holder=None), 0),
+        (replace(status_of(STALLED_LANE), unreachable={ClusterAlias("A"): "down"}), 1),
+    ],
+    ids=[
+        "carried",
+        "stalled",
+        "waits for adopt",
+        "begins by itself",
+        "not carried",
+        "never run",
+        "handed to MirrorMaker 2",
+        "carried without a lease",
+        "source down",
+    ],
+)
+def test_the_exit_code_of_status_says_whether_all_is_carried(
+    found: MirrorStatus, code: int
+) -> None:
+    assert exit_code(found) == code
+
+
+def test_a_flow_that_is_fenced_on_purpose_is_no_error() -> None:
+    found = status_of(replace(LANE, state="fenced"), holder=None)
+    fenced = replace(found, flows=(replace(found.flows[0], fence=FENCE),))
+
+    assert exit_code(fenced) == 0
+
+
+def test_a_topic_that_no_flow_mirrors_is_named() -> None:
+    found = waits(TO_BE_CREATED)
+
+    assert unmatched(found, ["orders", "mm2", "A.orders"]) == ["A.orders"]
+    assert exit_code(found, ["A.orders"]) == 1
+
+
+def test_released_lanes_say_what_became_of_them() -> None:
+    shown = text_of(rendered(status_of(RELEASED_LANE), lanes=False))
+
+    assert "released" in shown
+    assert "handed to MirrorMaker 2" in shown
+
+
+def test_offsets_of_a_stalled_topic_are_not_called_identical() -> None:
+    assert "identical" not in text_of(
+        topic_table(topic_rows(status_of(STALLED_LANE).flows[0]), remarks=True)
+    )
+
+
+def test_a_screen_that_does_not_scroll_begins_with_the_flows() -> None:
+    many = [
+        replace(
+            LANE,
+            lane=replace(LANE.lane, source=TopicPartition(topic=TopicName(f"t{n}"), partition=0)),
+        )
+        for n in range(40)
+    ]
+
+    shown = text_of(rendered(status_of(*many), lanes=False, worst_first=True)).splitlines()
+
+    assert shown[0].startswith("A->B: 40 lanes")

@@ -134,7 +134,7 @@ def test_more_replicas_than_brokers_is_a_problem_and_the_factor_stays_as_given()
     assert plan.to_create[0].replication_factor == 3
     (note,) = plan.notes
     assert note.weight is Severity.PROBLEM
-    assert note.text == "replication.factor is 3, cluster target has 1 brokers up"
+    assert note.text == "replication.factor is 3, cluster target has 1 broker up"
 
 
 def test_the_brokers_default_replication_factor_is_never_too_large() -> None:

@@ -315,3 +315,12 @@ def test_a_target_topic_that_two_flows_write_to_is_found() -> None:
             FlowId(source=ClusterAlias("B"), target=ClusterAlias("C")),
         )
     }
+
+
+def test_patterns_that_match_no_topic_are_named_apart_from_names() -> None:
+    flow = flow_with(topics=("nosuch.*", "ord.*", "absent"))
+
+    found = select_topics(flow, [TopicName("orders")])
+
+    assert found.unmatched == ("nosuch.*",)
+    assert found.absent == ("absent",)
