@@ -208,6 +208,8 @@ class LaneProgress:
     """Timestamp of the oldest record known to wait; -1 when none waits."""
     foreign_records: int = 0
     """Records in the target partition, since the lane began, that this flow did not write."""
+    unknown_control_records: int = 0
+    """Control records of the source that neither commit nor abort; they are not mirrored."""
     identical: bool = False
     """Whether source and target offsets are equal for everything mirrored so far."""
     latency_counts: tuple[int, ...] = field(default=())

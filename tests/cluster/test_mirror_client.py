@@ -286,6 +286,8 @@ def test_the_functions_answer_as_javas_remote_cluster_utils(
     remote, group, cluster = topic("remote"), topic("billing"), config_of(pair["B"])
     create(pair["B"], f"{remote}.heartbeats", f"{remote}.checkpoints.internal")
     write(pair["B"], f"{remote}.checkpoints.internal", checkpoint(group, "orders", 3))
+    write(pair["B"], f"{remote}.checkpoints.internal", checkpoint(f"{group}-2", "orders", 4))
+    write(pair["B"], f"{remote}.checkpoints.internal", checkpoint("another", "orders", 5))
     utils = java.remote_cluster_utils()
     properties = java.hash_map({"bootstrap.servers": pair["B"].bootstrap})
     wait = java.duration(30)
@@ -298,6 +300,13 @@ def test_the_functions_answer_as_javas_remote_cluster_utils(
     translated = plain(mirror_client.translate_offsets(cluster, remote, group))
     assert translated == {("orders", 0): (3, "")}
     assert translated == java.offsets(utils.translateOffsets(properties, remote, group, wait))
+    pattern = f"{group}.*"
+    of_groups = mirror_client.translate_group_offsets(cluster, remote, pattern)
+    theirs = utils.translateOffsets(properties, remote, java.pattern(pattern), wait)
+    assert {each: plain(found) for each, found in of_groups.items()} == {
+        entry.getKey(): java.offsets(entry.getValue()) for entry in theirs.entrySet()
+    }
+    assert set(of_groups) == {group, f"{group}-2"}
 
 
 def test_a_group_without_checkpoints_topic_has_no_offsets(pair: Pair, topic: TopicNames) -> None:

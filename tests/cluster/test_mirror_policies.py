@@ -22,9 +22,16 @@ from tests.kit.records import (
     produce_transactions,
     read_all,
 )
-from tests.kit.topics import admin_of, delete_records_before, wait_until
+from tests.kit.topics import (
+    admin_of,
+    create_topic,
+    delete_records_before,
+    topic_config,
+    wait_until,
+)
 
 _KEPT, _KEPT_FAR, _GAPPED = "kept-start", "kept-far", "kept-gaps"
+_KEPT_FOREVER = "kept-forever"
 _FAR = 250_000
 _LATE = "late-tail"
 _SINCE, _RECENT = "since-time", "recent-hour"
@@ -94,6 +101,8 @@ def _prepare_kept(a: LocalCluster) -> None:
     lasting_topic(a, _KEPT_FAR)
     produce(a, _KEPT_FAR, [NewRec(value=None)] * _FAR, codec="zstd", linger_ms=100)
     delete_records_before(a, _KEPT_FAR, {0: _FAR - 10})
+    create_topic(a, _KEPT_FOREVER, config={"cleanup.policy": ""})
+    produce(a, _KEPT_FOREVER, [NewRec(key=b"%d" % number) for number in range(10)])
     lasting_topic(a, _GAPPED)
     produce(a, _GAPPED, numbered(50))
     delete_records_before(a, _GAPPED, {0: 20})
@@ -131,6 +140,15 @@ def _await_same_ends(kept: Route, name: str) -> None:
         return kept.appended(name) > 0 and end_offsets(kept.target, kept.renamed(name)) == wanted
 
     wait_until(reached, f"the ends of {name}", timeout_s=60)
+
+
+def test_a_topic_without_a_cleanup_policy_is_mirrored_as_one(flows: Flows) -> None:
+    """Kafka 4.1 on: neither deleted nor compacted, so nothing may be deleted from it either."""
+    kept = flows.kept
+
+    assert kept.assert_arrives(_KEPT_FOREVER) == 10
+
+    assert topic_config(kept.target, kept.renamed(_KEPT_FOREVER))["cleanup.policy"] == ""
 
 
 def test_a_source_with_gaps_is_mapped_though_offsets_were_to_be_preserved(flows: Flows) -> None:

@@ -103,6 +103,9 @@ class Java:
     def duration(self, seconds: float) -> Any:
         return self._gateway.jvm.java.time.Duration.ofMillis(int(seconds * 1000))
 
+    def pattern(self, regex: str) -> Any:
+        return self._gateway.jvm.java.util.regex.Pattern.compile(regex)
+
     def offsets(self, found: Any) -> Offsets:
         """A `Map<TopicPartition, OffsetAndMetadata>`."""
         return {

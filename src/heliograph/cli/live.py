@@ -43,17 +43,27 @@ def open_display(live: bool) -> Iterator[Display]:
 
 
 class Changes:
-    """Says when a lane stalls or goes on again, and when a slot was replaced."""
+    """Says when a lane stalls or goes on again, meets what nobody knows, or a slot was replaced."""
 
     def __init__(self) -> None:
         self._stalled: dict[LaneId, str] = {}
         self._replaced: dict[int, int] = {}
+        self._met_unknown: set[LaneId] = set()
 
     def show(self, at: RunStatus) -> None:
         for slot in at.slots:
             if slot.replaced != self._replaced.get(slot.slot, 0):
                 self._replaced[slot.slot] = slot.replaced
                 log.warning("slot %d was replaced: %s", slot.slot, slot.detail)
+        for lane, each in at.progress.items():
+            if each.unknown_control_records and lane not in self._met_unknown:
+                self._met_unknown.add(lane)
+                log.warning(
+                    "%s: control records of a kind this version does not know are skipped, %s so "
+                    "far; a later Kafka writes them",
+                    lane,
+                    f"{each.unknown_control_records:,}",
+                )
         stalled = {
             lane: badge(each.state)
             for lane, each in at.progress.items()

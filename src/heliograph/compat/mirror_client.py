@@ -18,8 +18,10 @@ credentials and naming policy from there.
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -40,7 +42,7 @@ from heliograph.topics.naming import (
     naming_policy,
     source_alias,
 )
-from heliograph.wire.mirror_records import decode_checkpoint, decode_heartbeat
+from heliograph.wire.mirror_records import Checkpoint, decode_checkpoint, decode_heartbeat
 
 __all__ = [
     "UNREACHABLE",
@@ -51,6 +53,7 @@ __all__ = [
     "checkpoint_topics",
     "heartbeat_topics",
     "replication_hops",
+    "translate_group_offsets",
     "translate_offsets",
     "upstream_clusters",
 ]
@@ -203,7 +206,27 @@ class MirrorClient:
         found where no checkpoints topic is. Unlike Java's, a read that is not finished in time
         raises `BrokerUnreachable`: half the partitions would look like all of them.
         """
-        newest: dict[bytes | None, tuple[TopicPartition, GroupOffset]] = {}
+        return self._translated(remote, timeout_s, lambda each: each == group).get(group, {})
+
+    def remote_group_offsets(
+        self,
+        groups: re.Pattern[str] | str,
+        remote: ClusterAlias | str,
+        timeout_s: float | None = None,
+    ) -> Mapping[str, Mapping[TopicPartition, GroupOffset]]:
+        """As `remote_consumer_offsets`, for every group whose whole id matches (KIP-1239).
+
+        The checkpoints are read once, however many groups match.
+        """
+        wanted = re.compile(groups)
+        return self._translated(
+            remote, timeout_s, lambda group: wanted.fullmatch(group) is not None
+        )
+
+    def _translated(
+        self, remote: ClusterAlias | str, timeout_s: float | None, wanted: Callable[[str], bool]
+    ) -> dict[str, dict[TopicPartition, GroupOffset]]:
+        newest: dict[bytes | None, Checkpoint] = {}
         skipped_records = 0
         topic = self._policy.checkpoints_topic(ClusterAlias(remote))
         for record in self._read(topic, timeout_s):
@@ -216,12 +239,15 @@ class MirrorClient:
             except WireError:
                 skipped_records += 1
                 continue
-            if found.group == group:
-                place = TopicPartition(topic=found.topic, partition=found.partition)
-                offset = GroupOffset(offset=found.downstream_offset, metadata=found.metadata)
-                newest[record.key] = (place, offset)
+            if wanted(found.group):
+                newest[record.key] = found
         self._count(skipped_records)
-        return dict(newest.values())
+        translated: defaultdict[str, dict[TopicPartition, GroupOffset]] = defaultdict(dict)
+        for found in newest.values():
+            place = TopicPartition(topic=found.topic, partition=found.partition)
+            offset = GroupOffset(offset=found.downstream_offset, metadata=found.metadata)
+            translated[found.group][place] = offset
+        return dict(translated)
 
     def newest_heartbeats(
         self,
@@ -342,6 +368,18 @@ def translate_offsets(
     """Where `group` of cluster `remote` goes on at `cluster`."""
     with MirrorClient(cluster, naming) as client:
         return client.remote_consumer_offsets(group, remote, timeout_s)
+
+
+def translate_group_offsets(
+    cluster: ClusterConfig,
+    remote: ClusterAlias | str,
+    groups: re.Pattern[str] | str,
+    timeout_s: float = TIMEOUT_S_DEFAULT,
+    naming: NamingPolicyConfig = DEFAULT_NAMING,
+) -> Mapping[str, Mapping[TopicPartition, GroupOffset]]:
+    """Where every group of cluster `remote` whose whole id matches goes on at `cluster`."""
+    with MirrorClient(cluster, naming) as client:
+        return client.remote_group_offsets(groups, remote, timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from heliograph.wire.batch import (
     restamp,
     verify_crc,
 )
-from heliograph.wire.control import AbortedTransactions
+from heliograph.wire.control import AbortedTransactions, is_unknown_control
 from heliograph.wire.legacy import legacy_extent, reencode_legacy
 from heliograph.wire.records import (
     CoalescedWindow,
@@ -100,6 +100,8 @@ class PreparedChunk:
     runs: list[Run] = field(default_factory=list)
     corrupt: CorruptBatch | None = None
     """What ended the chunk early; the batches before it are good."""
+    unknown_control_records: int = 0
+    """Dropped without knowing what they are for."""
     whole: bool = False
     """Whether at least one whole batch was seen, dropped ones included."""
 
@@ -149,8 +151,10 @@ def prepare_chunk(
             # whose records came with an earlier one, and that transaction must not stay open here.
             is_aborted = aborts is not None and aborts.covers(header)
             if header.is_control or is_aborted:
-                if header.is_control and aborts is not None:
-                    aborts.end(header, batch)
+                if header.is_control:
+                    chunk.unknown_control_records += is_unknown_control(batch, header)
+                    if aborts is not None:
+                        aborts.end(header, batch)
                 writer.drop(header)
             else:
                 writer.add(header, batch)

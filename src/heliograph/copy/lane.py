@@ -111,6 +111,7 @@ class Counted:
     records: int = 0
     bytes: int = 0
     last_timestamp_ms: int = -1
+    unknown_control_records: int = 0
     latency_counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_MS) + 1))
 
     def count(self, batch: OutgoingBatch) -> None:
@@ -372,6 +373,7 @@ class CarriedLane:
             records=counted.records,
             bytes=counted.bytes,
             last_timestamp_ms=counted.last_timestamp_ms,
+            unknown_control_records=counted.unknown_control_records,
             behind_since_ms=behind_since_ms,
             foreign_records=reached.foreign_records,
             identical=reached.identical,

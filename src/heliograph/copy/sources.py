@@ -229,6 +229,7 @@ class SourceSide:
             read_committed=lane.spec.read_committed,
             coalesce=lane.learned.coalesce,
         )
+        lane.counted.unknown_control_records += chunk.unknown_control_records
         self._targets.enqueue(lane, running, chunk)
         wait_s = lane.flow.throttle.spend(len(answer.records))
         if wait_s > 0:

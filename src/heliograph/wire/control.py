@@ -2,7 +2,8 @@
 
 A control batch holds one record, never compressed: after length, attributes and two deltas comes
 the key,
-`version int16, type int16`, where type 0 is ABORT and 1 is COMMIT.
+`version int16, type int16`, where type 0 is ABORT and 1 is COMMIT. Later brokers may write others
+(KIP-1279 resets producer ids with one): no control record is data, so they are skipped and counted.
 """
 
 from __future__ import annotations
@@ -16,17 +17,34 @@ from heliograph.wire.batch import HEADER_BYTES, BatchHeader
 
 _KEY: Final = struct.Struct(">hh")
 _ABORT: Final = 0
-_VARINTS_BEFORE_KEY: Final = 3  # after length: timestamp delta, offset delta, key length
+_COMMIT: Final = 1
+_DELTAS: Final = 2  # of timestamp and offset, after length and attributes
 
 
 def is_abort_marker(batch: memoryview, header: BatchHeader) -> bool:
+    return _kind(batch, header) == _ABORT
+
+
+def is_unknown_control(batch: memoryview, header: BatchHeader) -> bool:
+    """Whether a control batch says something else than how a transaction ended."""
+    try:
+        return _kind(batch, header) not in (_ABORT, _COMMIT)
+    except CorruptBatch:
+        return True  # its CRC holds, so this is another form of record and no damage
+
+
+def _kind(batch: memoryview, header: BatchHeader) -> int:
     at = _skip_varint(batch, HEADER_BYTES, header) + 1  # length, then attributes
-    for _ in range(_VARINTS_BEFORE_KEY):
+    for _ in range(_DELTAS):
         at = _skip_varint(batch, at, header)
-    if at + _KEY.size > len(batch):
+    key_at = _skip_varint(batch, at, header)
+    # The key's length is twice itself on the wire, and odd where there is no key.
+    has_key = batch[at] % 2 == 0 and batch[at] >= 2 * _KEY.size
+    at = key_at
+    if not has_key or at + _KEY.size > len(batch):
         raise CorruptBatch(header.base_offset, "a control record without its key")
     _, kind = _KEY.unpack_from(batch, at)
-    return bool(kind == _ABORT)
+    return int(kind)
 
 
 class AbortedTransactions:

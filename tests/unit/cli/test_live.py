@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -143,6 +144,21 @@ def test_a_stall_is_logged_when_it_begins_and_when_it_ends(
         "A->B/t-45-0: stalled: topic recreated: t-45 was deleted and created again",
         "A->B/t-45-0: no longer stalled: topic recreated",
     ]
+
+
+def test_a_lane_that_meets_control_records_nobody_knows_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lines = Lines(with_summary=False)
+    met = [replace(at(1, Copying()), unknown_control_records=count) for count in (0, 2, 5)]
+
+    with caplog.at_level(logging.INFO, "heliograph"):
+        for each in met:
+            lines.show(status({1: each}))
+
+    (said,) = caplog.messages
+    assert said.startswith("A->B/t-01-0: control records of a kind this version does not know")
+    assert "2 so far" in said
 
 
 def test_a_stall_is_logged_beside_a_live_table_too(

@@ -174,14 +174,18 @@ def test_aborted_and_control_batches_of_a_real_broker_are_dropped() -> None:
     assert source_offsets(prepared, cursor_at(first.base_offset)) == [0, 1, 2, 3, 4, 12]
 
 
-def test_a_control_record_of_a_kind_nobody_knows_yet_is_dropped() -> None:
+@pytest.mark.parametrize("key", [b"\x00\x00\x00\x63", b"\x00", None])
+def test_a_control_record_of_a_kind_nobody_knows_yet_is_dropped_and_counted(
+    key: bytes | None,
+) -> None:
     """Later brokers write others than commit and abort: KIP-1279 resets producer ids with one."""
-    unknown = Record(offset=3, key=b"\x00\x00\x00\x63", value=b"of a later version")
+    unknown = Record(offset=3, key=key, value=b"of a later version")
     marker = bytes(batch_of(unknown, base_offset=3, attributes=0x30))
 
-    prepared = prepare(plain(0, 3) + marker + plain(4, 2), cursor_at(0), aborted=[(4711, 3)])
+    prepared = prepare(plain(0, 3) + marker + plain(4, 2), cursor_at(0), aborted=[])
 
     assert source_offsets(prepared, cursor_at(0)) == [0, 1, 2, 4, 5]
+    assert prepared.unknown_control_records == 1
 
 
 def aborted_of(chunk: bytes) -> list[tuple[int, int]]:
