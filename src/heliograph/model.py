@@ -137,6 +137,7 @@ class StallReason(StrEnum):
     LOG_TRUNCATED = "log truncated"
     TARGET_NOT_EMPTY = "target not empty"
     TARGET_RECREATED = "target recreated"
+    TARGET_LOST_RECORDS = "target lost records"
     UNEXPLAINED_LOG = "unexplained log"
     SOURCE_UNREACHABLE = "source unreachable"
     TARGET_UNREACHABLE = "target unreachable"

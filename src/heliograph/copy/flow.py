@@ -12,7 +12,7 @@ from heliograph.clock import monotonic_s
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import ConfigError
 from heliograph.ledger.store import LedgerStore
-from heliograph.model import ClusterAlias, FlowId
+from heliograph.model import ClusterAlias, FlowId, TopicPartition
 from heliograph.wire.batch import Stamp
 
 _LONG_READS_AT_ONCE: Final = 8
@@ -102,3 +102,5 @@ class Flow:
         """Of lanes whose target log must be read, or filled, before they go on."""
         self.stamp: Stamp | None = None
         """Known once the ledger was read; the driver writes it there before it hands out lanes."""
+        self.behind_since_s: dict[TopicPartition, float] = {}
+        """Target partitions whose log ends before the map says, since when."""

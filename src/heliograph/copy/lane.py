@@ -264,12 +264,16 @@ class CarriedLane:
         age_s = now_ms() / 1000 - reached.acked_timestamp_ms / 1000
         return max(idle_s, age_s) > FORGOTTEN_S_MIN
 
-    def ledger_entries(
-        self, running: Running, runs: Sequence[Run], *, end_position: int | None
-    ) -> list[RunsEntry]:
+    def ledger_entries(self, running: Running, runs: Sequence[Run]) -> list[RunsEntry]:
+        """They end where the lane's own knowledge does: one that becomes durable late, after a
+        successor wrote its runs, must leave those alone."""
         source = self.spec.id.source
         return runs_entries(
-            source.topic, source.partition, runs, author=running.author, end_position=end_position
+            source.topic,
+            source.partition,
+            runs,
+            author=running.author,
+            end_position=running.cursor.position,
         )
 
     def enqueue(
@@ -318,8 +322,6 @@ class CarriedLane:
         reached.foreign_records += shift
         reached.identical = False
         ahead = [run for run in running.unacked_runs if run.position >= batch.position]
-        # Only an entry without end also moves what comes after the last of the runs ahead.
-        end_position = None if ahead else running.cursor.position
         if ahead and ahead[0].position == batch.position:
             ahead = ahead[1:]
         first = Run(
@@ -337,7 +339,7 @@ class CarriedLane:
         ]
         running.unacked_runs = deque(moved[1:])
         running.cursor.target_offset += shift
-        self.flow.ledger.write_soon(self.ledger_entries(running, moved, end_position=end_position))
+        self.flow.ledger.write_soon(self.ledger_entries(running, moved))
 
     # -- what it shows
 

@@ -227,7 +227,7 @@ class LaneMachine:
             self._look_up_later(lane, found.error, _source_reason(found.error))
         elif isinstance(found, Blocked):
             lane.stop_at(found)
-            self._stall(lane, Stop(reason=found.reason, detail=found.detail, retry_s=None))
+            self._stall(lane, Stop(reason=found.reason, detail=found.detail, retry_s=found.retry_s))
         else:
             lane.reached.foreign_records += found.foreign_records
             lane.trouble = None

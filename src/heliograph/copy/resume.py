@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, assert_never
 
 from heliograph.broker.cluster import EARLIEST, LATEST
 from heliograph.broker.log import read_batches
+from heliograph.clock import monotonic_s
 from heliograph.copy.chunk import LaneCursor
 from heliograph.copy.flow import Flow
 from heliograph.copy.found import (
@@ -33,7 +35,7 @@ from heliograph.copy.found import (
     report_found,
 )
 from heliograph.copy.newborn import begin_lanes
-from heliograph.copy.phases import source_recreated
+from heliograph.copy.phases import RETRY_S, source_recreated
 from heliograph.copy.source_check import SourceCheck, as_source_says, by_leader, check_source
 from heliograph.errors import (
     BrokerError,
@@ -48,19 +50,25 @@ from heliograph.ledger.locate import (
     At,
     LogState,
     NeedsScan,
+    RecordsMissing,
     Scan,
     TargetRecreated,
     Truncated,
     Unexplained,
+    contradicts_head,
+    if_lasting,
     is_other_topic,
     locate,
     source_next_offset,
 )
 from heliograph.ledger.view import LaneRecord
-from heliograph.model import StallReason, TopicId
+from heliograph.model import StallReason, TopicId, TopicPartition
 from heliograph.wire.batch import Stamp
 
 _FLUSH_S_MAX: Final = 10.0
+BEHIND_S_MAX: Final = 5.0
+"""How long a log may end before what the map says. A leader learns soon what its followers have;
+what takes longer is a wrong map, or a target that lost records."""
 
 
 async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) -> None:
@@ -152,22 +160,16 @@ async def _resume_point(
     target_topic = flow.target.topic(lane.spec.target.topic)
     if target_topic is None:
         return LeaderMoved(f"cluster {flow.target.alias}: {lane.spec.target} is gone")
-    foreign, start = 0, record.starts[-1]
-    found = locate(record, log, target_topic_id=target_topic.id)
+    start = record.starts[-1]
+    found, foreign = await _located(flow, lane, record, log, target_topic.id)
     if isinstance(found, TargetRecreated):
         detail = (
             f"{lane.spec.target} is not the topic this lane began to write; `heliograph reset` "
             "begins the lane anew"
         )
         return _blocked(StallReason.TARGET_RECREATED, detail, record, found.position)
-    if isinstance(found, Truncated):
-        raise await _too_short(flow, lane, log, found.anchor.target_offset)
-    if isinstance(found, NeedsScan):
-        async with flow.long_reads:
-            found, foreign = await _scan_log(flow, lane, record, log, found)
-    if isinstance(found, AheadOfEnd):
-        # The leader has batches its followers do not have yet; they show soon, or are gone.
-        raise LeaderMoved(f"{lane.spec.target}: the log is ahead of its high watermark")
+    if isinstance(found, Truncated | RecordsMissing):
+        return _records_lost(lane, record, log, found)
     if is_other_topic(start.source_topic_id, lane.spec.source_topic_id):
         detail = source_recreated(lane.spec.id.source)
         return _blocked(
@@ -182,10 +184,61 @@ async def _resume_point(
             detail = f"{lane.spec.target}: no run explains position {position}"
             return _blocked(StallReason.UNEXPLAINED_LOG, detail, record, position)
         case At():
-            at = _resume_at(flow, lane, found, log, target_topic.id, foreign)
-            return at if source is None else as_source_says(lane, at, source)
+            at = _resume_at(flow, lane, found.position, log, target_topic.id, foreign)
+            if source is None or isinstance(at, Blocked):
+                return at
+            return as_source_says(lane, at, source)
         case _:
             assert_never(found)
+
+
+async def _located(
+    flow: Flow, lane: Resumable, record: LaneRecord, log: LogState, target_topic_id: TopicId
+) -> tuple[At | TargetRecreated | Truncated | RecordsMissing | Unexplained, int]:
+    """Where the lane stands, our batches read where log and ledger do not settle it.
+
+    Also returns the records of others that the map did not know of. Raises `LeaderMoved` while the
+    log may only have to catch up.
+    """
+    target, foreign = lane.spec.target, 0
+    found = locate(record, log, target_topic_id=target_topic_id)
+    if isinstance(found, AheadOfEnd | Truncated):
+        since_s = flow.behind_since_s.setdefault(target, monotonic_s())
+        if monotonic_s() - since_s < BEHIND_S_MAX:
+            raise _behind(target)
+        if isinstance(found, AheadOfEnd):
+            found = if_lasting(record, log, found)
+    else:
+        flow.behind_since_s.pop(target, None)
+    if isinstance(found, NeedsScan):
+        async with flow.long_reads:
+            scanned, foreign = await _scan_log(flow, lane, record, log, found)
+        if isinstance(scanned, AheadOfEnd):
+            raise _behind(target)
+        return scanned, foreign
+    return found, foreign
+
+
+def _behind(target: TopicPartition) -> LeaderMoved:
+    # The leader has batches its followers do not have yet; they show soon, or are gone.
+    return LeaderMoved(f"{target}: the log is ahead of its high watermark")
+
+
+def _records_lost(
+    lane: Resumable, record: LaneRecord, log: LogState, found: Truncated | RecordsMissing
+) -> Blocked:
+    if isinstance(found, Truncated):
+        anchor = found.anchor
+        position = anchor.position
+        what = f"ends at {log.end}, but {anchor.target_offset} was acknowledged"
+    else:
+        runs, position = record.runs, found.position
+        first, last = (runs.source_offset_at(at) for at in (position, found.end_position - 1))
+        what = f"source offsets [{first}, {last + 1}) are missing, though later ones are there"
+    detail = f"{lane.spec.target}: {what}; `heliograph reset` says where the lane goes on"
+    blocked = _blocked(StallReason.TARGET_LOST_RECORDS, detail, record, position)
+    # A replica that has the records may come back.
+    return replace(blocked, retry_s=RETRY_S)
 
 
 def _blocked(
@@ -209,19 +262,25 @@ def _blocked(
 def _resume_at(
     flow: Flow,
     lane: Resumable,
-    found: At,
+    position: int,
     log: LogState,
     target_topic_id: TopicId,
     foreign_records: int,
-) -> ResumePoint:
-    runs, position = _begun(flow, lane).runs, found.position
-    source_offset = runs.source_offset_at(position)
+) -> ResumePoint | Blocked:
+    record = _begun(flow, lane)
+    runs = record.runs
+    if contradicts_head(record, position):
+        detail = (
+            f"{lane.spec.target}: the ledger's runs put position {position} at source offset "
+            f"{runs.source_offset_at(position)}, which its head had passed before"
+        )
+        return _blocked(StallReason.UNEXPLAINED_LOG, detail, record, position)
     return ResumePoint(
         cursor=LaneCursor(
-            next_offset=source_offset,
+            next_offset=source_next_offset(record, position),
             position=position,
             target_offset=max(log.end, runs.target_offset_at(position)),
-            source_expected=source_offset,
+            source_expected=runs.source_offset_at(position),
         ),
         target_topic_id=target_topic_id,
         identical=runs.identical(position + 1),
@@ -230,23 +289,9 @@ def _resume_at(
     )
 
 
-async def _too_short(flow: Flow, lane: Resumable, log: LogState, acknowledged: int) -> BrokerError:
-    # Another mirror may have written both since: the log was looked at before the ledger.
-    target = lane.spec.target
-    end = (await flow.target.list_offsets([target], LATEST))[target]
-    if isinstance(end, BrokerError):
-        return end
-    if end >= acknowledged:
-        return LeaderMoved(f"{target}: has grown from {log.end} to {end} meanwhile")
-    return BrokerError(
-        f"{target}: ends at {log.end}, but {acknowledged} was acknowledged: "
-        "the target lost records and no longer knows their producer"
-    )
-
-
 async def _scan_log(
     flow: Flow, lane: Resumable, record: LaneRecord, log: LogState, needs: NeedsScan
-) -> tuple[At | AheadOfEnd, int]:
+) -> tuple[At | AheadOfEnd | RecordsMissing, int]:
     """Read our batches; correct the map where they lie elsewhere than it says.
 
     Also returns the records of others that the map did not know of.
@@ -258,20 +303,22 @@ async def _scan_log(
         if header.producer_id == flow.stamp.producer_id:
             scan.see(header)
     found = scan.found(only_ours=True)
-    if isinstance(found, AheadOfEnd):
+    if isinstance(found, AheadOfEnd | RecordsMissing):
         return found, 0
     foreign = log.end - record.runs.target_offset_at(found.position)
     corrected = scan.corrected(found.position, log.end)
     if corrected:
         source = lane.spec.id.source
-        # What is after the last of them moves too, so there is no end; hence an author of its own.
+        # Up to where the map was written when it was read: what a successor writes behind that is
+        # not this lane's to move, should this entry be late.
+        ends = (record.runs.written_until, found.position, corrected[-1].position + 1)
         await flow.ledger.write_or_refuse(
             runs_entries(
                 source.topic,
                 source.partition,
                 corrected,
                 author=new_author(),
-                end_position=None,
+                end_position=max(ends),
             )
         )
         await flow.ledger.catch_up()

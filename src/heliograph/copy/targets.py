@@ -35,8 +35,7 @@ class TargetSide:
         runs = running.runs_to_write(chunk)
         if runs:
             probe(RUNS_TO_WRITE)
-            entries = lane.ledger_entries(running, runs, end_position=running.cursor.position)
-            ticket = lane.flow.ledger.write_soon(entries)
+            ticket = lane.flow.ledger.write_soon(lane.ledger_entries(running, runs))
             self._gated[lane.spec.id.flow].add(lane)
         self._slot.room.kept(running.share, lane.enqueue(running, chunk, runs, ticket))
         if chunk.batches:

@@ -26,6 +26,7 @@ from heliograph.ledger.locate import (
     At,
     LogState,
     NeedsScan,
+    RecordsMissing,
     Scan,
     TargetRecreated,
     Truncated,
@@ -205,6 +206,10 @@ async def _scanned(
     found = scan.found(only_ours=False)
     if isinstance(found, AheadOfEnd):
         raise _ahead(location)
+    if isinstance(found, RecordsMissing):
+        raise BrokerError(
+            f"{location.target}: records of {location.lane} are missing in its middle"
+        )
     target_next = scan.own_end(found.position)
     corrected = scan.corrected(found.position, target_next)
     if corrected:

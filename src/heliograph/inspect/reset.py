@@ -31,7 +31,8 @@ class LaneReset:
     lane: LaneId
     position: int
     before_offset: int | None
-    """The source offset the lane would have gone on with; None where a topic is another one."""
+    """The source offset the lane would have gone on with; None where the source topic or the
+    target's log is another one."""
     first_offset: int
     """The first one the source has."""
     offset: int
@@ -56,7 +57,7 @@ class _Planned:
     reset: LaneReset
     start: StartEntry
     begins_anew: bool
-    """Whether all that the ledger has of the lane is about a target topic that is gone."""
+    """Whether all that the ledger has of the lane is about a target log that is gone."""
 
     def entries(self, view: LedgerView) -> list[Entry | Tombstone]:
         source = self.location.lane.source
@@ -146,7 +147,9 @@ def _planned(
     last = location.record.starts[-1]
     other_source = is_other_topic(last.source_topic_id, source_topic_id)
     other_target = is_other_topic(last.target_topic_id, target_topic_id)
-    _require_place(location, other_target=other_target)
+    # A target that lost records ends before where the map says, and the map is of no use any more.
+    is_cut = not other_target and target_end < location.target_next_offset
+    _require_place(location, other_target=other_target, is_cut=is_cut)
     position = 0 if other_target else location.position
     # The first start at a position counts, so one that follows at once takes the other's key.
     keeps_key = not other_target and last.position == position
@@ -155,13 +158,17 @@ def _planned(
         position=position,
         author=last.author if keeps_key else new_author(),
         source_offset=offset,
-        target_offset=target_end if other_target else location.target_next_offset,
+        target_offset=target_end if other_target or is_cut else location.target_next_offset,
         source_topic_id=source_topic_id or last.source_topic_id,
         target_topic_id=target_topic_id or last.target_topic_id,
         at_ms=now_ms(),
-        adopted=last.adopted and not other_target,
+        adopted=is_cut or (last.adopted and not other_target),
     )
-    remarks = ["source topic recreated"] * other_source + ["target topic recreated"] * other_target
+    remarks = [
+        *["source topic recreated"] * other_source,
+        *["target topic recreated"] * other_target,
+        *["target lost records"] * is_cut,
+    ]
     reset = LaneReset(
         lane=location.lane,
         position=position,
@@ -170,17 +177,19 @@ def _planned(
         offset=offset,
         remark=", ".join(remarks),
     )
-    return _Planned(location=location, reset=reset, start=start, begins_anew=other_target)
+    anew = other_target or is_cut
+    return _Planned(location=location, reset=reset, start=start, begins_anew=anew)
 
 
-def _require_place(location: LaneLocation, *, other_target: bool) -> None:
+def _require_place(location: LaneLocation, *, other_target: bool, is_cut: bool) -> None:
     """Raises `MirrorError` where a start could not be told apart from what the target has."""
     if other_target and location.last_sequence >= 0:
         raise MirrorError(
             f"{location.lane}: the recreated {location.target.topic} already holds batches of this "
             "flow; delete it, let the mirror create it again, then reset the lane"
         )
-    if not (other_target or location.exact) and location.position:
+    # Behind the end of a log that was cut nothing of ours can be, whatever the head says.
+    if not (other_target or location.exact or is_cut) and location.position:
         raise MirrorError(
             f"{location.lane}: its exact position is unknown; run the mirror once first"
         )

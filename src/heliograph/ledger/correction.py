@@ -33,7 +33,7 @@ class Correction:
             self._seen[run.position] = base_offset + run.position - first_position
 
     def runs(self, position: int, target_end_offset: int) -> list[Run]:
-        """What to write without end: all runs since the first difference; empty if there is none.
+        """All runs since the first difference, those ahead too; empty if there is none.
 
         Runs that no batch was seen for keep their distance from the one before them. If that puts
         one where another is, it yields: its records are deleted, or not written yet.

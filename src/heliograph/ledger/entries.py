@@ -96,8 +96,8 @@ class RunsEntry:
 
     A chunk's entry ends where the chunk does. The source fixes what it says, so one that a mirror
     presumed dead still gets through repeats what is there and leaves its successor's later runs.
-    An entry without end takes back what was written ahead; it has an author of its own, so that no
-    entry at that position takes its key.
+    An entry without end begins a lane's map, or is an earlier version's correction; it has an
+    author of its own, so that no entry at that position takes its key.
     """
 
     topic: TopicName

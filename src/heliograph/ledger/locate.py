@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heliograph.ledger.correction import Correction
+from heliograph.ledger.entries import HeadEntry
 from heliograph.ledger.positions import SEQUENCES, position_from_sequence
 from heliograph.ledger.runs import Run
 from heliograph.ledger.view import LaneRecord
@@ -64,7 +65,7 @@ class AheadOfEnd:
     """The leader has batches up to `position` that the log's end does not count yet.
 
     Either its followers do not have them yet, and they show soon or are gone; or they were
-    appended after the end was read.
+    appended after the end was read. What lasts is neither, see `if_lasting`.
     """
 
     position: int
@@ -72,9 +73,17 @@ class AheadOfEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncated:
-    """The log ends before what was acknowledged, and the leader forgot the producer."""
+    """The log ends before what was acknowledged, and nothing says that all before is there."""
 
     anchor: Anchor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsMissing:
+    """Records from `position` up to `end_position` are not in the log, though later ones are."""
+
+    position: int
+    end_position: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,32 +122,77 @@ def locate(record: LaneRecord, log: LogState, *, target_topic_id: TopicId | None
                 return At(position=position)
             if expected > log.end:
                 return AheadOfEnd(position=position)
-    elif log.end < anchor.target_offset:
+    elif log.end < _own_end(record, anchor):
         return Truncated(anchor=anchor)
     elif log.end == anchor.target_offset and (overlap_at is None or overlap_at > anchor.position):
         return At(position=anchor.position)
+    return _needs_scan(record, anchor, position)
+
+
+def if_lasting(record: LaneRecord, log: LogState, ahead: AheadOfEnd) -> NeedsScan | Truncated:
+    """What a log that stays behind its map amounts to: the map is wrong, or records are gone."""
+    anchor = anchor_of(record)
+    if log.end < _own_end(record, anchor) and ahead.position >= anchor.position:
+        return Truncated(anchor=anchor)
+    return _needs_scan(record, anchor, ahead.position)
+
+
+def _needs_scan(record: LaneRecord, anchor: Anchor, position: int | None) -> NeedsScan:
+    runs = record.runs
     before = runs.run_before_overlap
+    if position is not None and position < anchor.position:
+        # The log lost its end; the last head is too late to begin there.
+        anchor = Anchor(position=position, target_offset=runs.target_offset_at(position))
     if before is not None and before.position < anchor.position:
-        # The log says which of the two runs is right; the last head is too late to begin there.
+        # The log says which of the two runs is right.
         anchor = Anchor(position=before.position, target_offset=before.target_offset)
     return NeedsScan(anchor=anchor, position=position)
 
 
 def anchor_of(record: LaneRecord) -> Anchor:
     """The last head, or the last start where the lane was not noted since."""
-    start, head = record.starts[-1], record.head
-    if head is not None and head.position > start.position:
+    start, head = record.starts[-1], _head_since_start(record)
+    if head is not None:
         return Anchor(position=head.position, target_offset=head.target_next_offset)
     return Anchor(position=start.position, target_offset=start.target_offset)
+
+
+def _own_end(record: LaneRecord, anchor: Anchor) -> int:
+    """Where the records before the anchor end on the target; those of others behind them, which
+    the anchor counts, may be gone without harm to the lane."""
+    before = anchor.position - 1
+    if not record.runs.explains(before):
+        return anchor.target_offset
+    return min(anchor.target_offset, record.runs.target_offset_at(before) + 1)
+
+
+def _head_since_start(record: LaneRecord) -> HeadEntry | None:
+    """None where the last start is newer: the lane was sent elsewhere since the head."""
+    head = record.head
+    return head if head is not None and head.position > record.starts[-1].position else None
 
 
 def source_next_offset(record: LaneRecord, position: int) -> int:
     """The source offset a lane at `position` goes on at, as far as the ledger knows."""
     mapped = record.runs.source_offset_at(position)
-    if record.head is not None and record.head.position == position:
+    head = _head_since_start(record)
+    if head is not None and head.position == position:
         # What was dropped since the last record is not in the runs.
-        return max(mapped, record.head.source_next_offset)
+        return max(mapped, head.source_next_offset)
     return mapped
+
+
+def contradicts_head(record: LaneRecord, position: int) -> bool:
+    """Whether the runs put `position` at a source offset that the lane had passed before.
+
+    Each record since the head takes one source offset at least. Runs that say less have lost some,
+    and to follow them would copy records again.
+    """
+    head = _head_since_start(record)
+    if head is None or position <= head.position:
+        return False
+    passed = head.source_next_offset + position - head.position
+    return record.runs.source_offset_at(position) < passed
 
 
 def is_other_topic(known: TopicId | None, found: TopicId | None) -> bool:
@@ -164,11 +218,13 @@ class Scan:
             # Counted from where the batches are counted from, so that the two compare.
             self._remembered = position_from_sequence(log.last_sequence, self._anchor.position)
         self._correction = Correction(record.runs, needs.anchor.position)
-        self._own_end = needs.anchor.target_offset
+        self._own_end = _own_end(record, needs.anchor)
+        self._read_from = max(self._own_end, log.start)
+        self._missing: RecordsMissing | None = None
 
     @property
     def read_from(self) -> int:
-        return max(self._anchor.target_offset, self._log.start)
+        return self._read_from
 
     def is_complete(self) -> bool:
         """Whether all that the leader remembered was seen. More may lie behind it where a flow
@@ -180,11 +236,19 @@ class Scan:
         """One batch of the flow's producer, oldest first."""
         first = position_from_sequence(header.base_sequence, self._anchor.position) - 1
         count = header.last_offset_delta + 1
+        expected = self._correction.position or self._anchor.position
+        # Deletion and compaction keep offsets, and others' records only add to them: batches
+        # closer together than their positions have lost what was between.
+        is_closer = header.base_offset - self._own_end < first - expected
+        if self._missing is None and first > expected and is_closer:
+            self._missing = RecordsMissing(position=expected, end_position=first)
         self._correction.see(first, count, header.base_offset)
         self._own_end = header.base_offset + count
 
-    def found(self, *, only_ours: bool) -> At | AheadOfEnd:
+    def found(self, *, only_ours: bool) -> At | AheadOfEnd | RecordsMissing:
         """Once all batches were seen. `only_ours`: nobody but this flow writes there."""
+        if self._missing is not None:
+            return self._missing
         position = self._correction.position
         is_deleted = position is None and self._log.start > self._anchor.target_offset
         if self._remembered is not None:
@@ -205,5 +269,5 @@ class Scan:
         return max(self._record.runs.target_offset_at(position), self._anchor.target_offset)
 
     def corrected(self, position: int, target_next_offset: int) -> Sequence[Run]:
-        """The runs to write without end; none where the map says what the log has."""
+        """The runs to write from the first of them on; none where the map says what the log has."""
         return self._correction.runs(position, target_next_offset)

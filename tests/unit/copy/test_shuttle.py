@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from heliograph.copy.shuttle import Shuttle
-from tests.unit.copy.kit import FakeLedger, carried_lane, running_at
+from tests.unit.copy.kit import FakeLedger, carried_lane, chunk, running_at, send
 
 
 class SlowLedger(FakeLedger):
@@ -37,3 +37,29 @@ def test_a_drain_waits_for_a_head_that_was_queued_a_moment_before() -> None:
 
     assert ledger.tickets == 1
     assert ledger.waited_for == 1
+
+
+def test_a_drain_waits_for_a_correction_of_the_map() -> None:
+    """Written late it would meet what the lane's next slot has written."""
+    lane, ledger = carried_lane(), SlowLedger()
+    lane.flow.ledger = ledger  # type: ignore[assignment]
+    running = running_at(lane)
+    lane.enter(running)
+    lane.enqueue(running, chunk(running), [], 0)
+    batch = send(lane)
+    lane.in_flight -= 1
+
+    async def settle_then_drain() -> int:
+        shuttle = Shuttle({})
+        shuttle._lanes[lane.spec.id] = lane
+        shuttle._flows[lane.spec.id.flow] = lane.flow
+        lane.settle(running, batch, 3)
+        corrections = ledger.tickets
+        await shuttle._write_heads([lane], wait=False)
+        await shuttle.drain()
+        return corrections
+
+    corrections = asyncio.run(settle_then_drain())
+
+    assert corrections == 1
+    assert ledger.waited_for == ledger.tickets == 2

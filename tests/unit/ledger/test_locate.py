@@ -14,6 +14,7 @@ from heliograph.ledger.locate import (
     Located,
     LogState,
     NeedsScan,
+    RecordsMissing,
     Scan,
     TargetRecreated,
     Truncated,
@@ -154,7 +155,7 @@ def own_batch(first_position: int, count: int, base_offset: int) -> BatchHeader:
 
 def scanned(
     lane: LaneRecord, seen: LogState, *batches: tuple[int, int, int]
-) -> tuple[Scan, At | AheadOfEnd]:
+) -> tuple[Scan, At | AheadOfEnd | RecordsMissing]:
     found = locate(lane, seen)
     assert isinstance(found, NeedsScan)
     scan = Scan(lane, found, seen)

@@ -1,26 +1,25 @@
-"""A target that forgets the mirror's producer while the lane runs: no refused batch is skipped.
-
-A broker takes any sequence as the first of a producer it does not know. Batches 1 and 2 leave
-together; 1 is too large and refused; 2 would be appended as the first, and the records of 1 would
-be missing in the middle of the copy for ever.
-"""
+"""Targets that forget, lose or cut off: no record is jumped over, and what is missing is said."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
+import signal
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from heliograph.broker.cluster import Cluster
 from heliograph.config.load import load_config
+from heliograph.inspect.reset import reset_lanes
 from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, StallReason, TopicName, TopicPartition
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.clusters import TopicNames
-from tests.kit.inside import running_inside
+from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import Route, lasting_topic, route, write_config
-from tests.kit.records import NewRec, open_transaction, produce, read_all
+from tests.kit.records import NewRec, numbered, open_transaction, produce, read_all
 from tests.kit.topics import set_topic_config, wait_until
 
 _LONG_AGO_MS = 1_700_000_000_000
@@ -40,7 +39,7 @@ def way(pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory)
         config = write_config(
             folder / "mm2.properties",
             {"A": pair["A"], "to": made["B"]},
-            {"A->to": {"topics": "refused-.*"}},
+            {"A->to": {"topics": "faulty-.*"}},
         )
         yield route(config, ("A", pair["A"]), ("to", made["B"]))
 
@@ -59,9 +58,15 @@ def test_a_refused_batch_is_not_skipped_by_the_one_behind_it(
     topic: TopicNames,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The target forgets the mirror's producer while the lane runs.
+
+    A broker takes any sequence as the first of a producer it does not know. Batches 1 and 2 leave
+    together; 1 is too large and refused; 2 would be appended as the first, and the records of 1
+    would be missing in the middle of the copy for ever.
+    """
     monkeypatch.setattr("heliograph.copy.lane.FORGOTTEN_S_MIN", forgotten_s_min)
     monkeypatch.setattr("heliograph.copy.machine.RETRY_S", 1.0)
-    name = lasting_topic(way.source, topic("refused"))
+    name = lasting_topic(way.source, topic("faulty-refused"))
     first, large, behind = (
         NewRec(value=b"%d" % size + b"." * size, timestamp_ms=timestamp_ms)
         for size in (10, 20_000, 20)
@@ -81,6 +86,38 @@ def test_a_refused_batch_is_not_skipped_by_the_one_behind_it(
 
         assert way.assert_arrives(name) == 3
         assert [rec.value for rec in held_back] == [first.value]
+
+
+def test_a_target_that_lost_its_log_says_so_and_goes_on_where_it_is_told(
+    way: Route, topic: TopicNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that was replaced: the topic is the same one, and empty."""
+    monkeypatch.setattr("heliograph.copy.resume.BEHIND_S_MAX", 0.5)
+    name = lasting_topic(way.source, topic("faulty-lost"))
+    produce(way.source, name, numbered(100))
+    with closing(InsideMirror(way.config)) as inside:
+        inside.catch_up()
+        inside.settle()
+    way.target.kill_broker(0, signal.SIGTERM)
+    shutil.rmtree(way.target.broker(0).folder / "log" / f"{way.renamed(name)}-0")
+    way.target.start_broker(0)
+    produce(way.source, name, numbered(10, start=100))
+
+    with running_inside(way.config):
+        said = way.await_stall(name, StallReason.TARGET_LOST_RECORDS)
+        held_back = read_all(way.target, way.renamed(name))[0]
+    config = load_config(way.config)
+    asyncio.run(reset_lanes(config, way.flow, lambda of: of == name, 40, write=True))
+
+    for more in (70, 80):
+        with running_inside(way.config):
+            way.await_records(name, more)
+        produce(way.source, name, numbered(10, start=40 + more))
+    copied = read_all(way.target, way.renamed(name))[0]
+    assert "ends at 0, but 100 was acknowledged" in said
+    assert held_back == []
+    assert [rec.value for rec in copied] == [rec.value for rec in numbered(80, start=40)]
+    assert way.lane_records(name)[0].runs.overlap_at is None
 
 
 def _wait_until_forgotten(way: Route, name: str) -> None:
