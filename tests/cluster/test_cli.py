@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -356,14 +358,33 @@ def test_a_cluster_that_is_down_is_one_sentence_with_its_alias(
     assert "Traceback" not in said.err
 
 
-def test_the_demo_ends_by_itself_with_nothing_lost_or_repeated() -> None:
-    command = [sys.executable, "-m", "heliograph", "demo", "--records", "2000"]
+def test_the_demo_loses_and_repeats_nothing_and_stays_up_where_asked_to(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    command = [sys.executable, "-m", "heliograph", "demo", "--records", "2000", "--keep"]
 
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    with (
+        said.open("wb") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as demo,
+    ):
+        invitation = re.compile(r"heliograph status (\S+) --watch")
+        try:
+            wait_until(
+                lambda: demo.poll() is not None or bool(invitation.search(said.read_text())),
+                "all compared, and an invitation",
+                timeout_s=150,
+            )
+            invited = invitation.search(said.read_text())
+            assert invited, said.read_text()[-4000:]
+            states = states_of(Path(invited[1]))
+            demo.send_signal(signal.SIGINT)
+            told, _ = demo.communicate(timeout=60)
+        finally:
+            demo.kill()
 
-    assert ended.returncode == 0, ended.stderr[-4000:]
-    assert "lost 0, repeated 0" in ended.stdout.splitlines()[-1]
-    assert "group billing moves to B" in ended.stderr
+    assert states <= {"idle", "copying"}
+    assert demo.returncode == 0, said.read_text()[-4000:]
+    assert "lost 0, repeated 0" in told.splitlines()[-1]
+    assert "group billing moves to B" in said.read_text()
 
 
 def states_of(file: Path) -> set[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,16 +19,18 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from heliograph.errors import LocalClusterError
 from heliograph_tools.cli.local import local
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, start_clusters
 from heliograph_tools.localkafka.kafka import cache_folder
 from tests.kit.clusters import ClusterFactory, is_alive
+from tests.kit.inside import carry
 from tests.kit.records import numbered, produce, read_all
 from tests.kit.topics import admin_of, create_topic, wait_until
 
@@ -176,25 +180,94 @@ def name() -> Iterator[str]:
         path.unlink()
 
 
-def test_up_stays_in_the_background_until_down(name: str) -> None:
+def test_up_stays_until_down_and_its_sample_file_mirrors_over_an_outage(name: str) -> None:
     command = CliRunner()
 
-    up = command.invoke(local, ["up", "--cluster", "A", "--name", name, "--json"])
+    def local_command(*words: str) -> Result:
+        return command.invoke(local, [*words, "--name", name])
+
+    up = local_command("up", "--json")
+    try:
+        assert up.exit_code == 0, up.stderr
+        found = json.loads(up.stdout)
+        one, other = (each["bootstrap_servers"] for each in found["clusters"])
+        sample = Path(found["config"])
+        mode = stat.S_IMODE(sample.stat().st_mode)
+        create_at(one, "orders")
+        carry(sample)
+        stopped = local_command("stop", "A")
+        states = json.loads(local_command("status", "--json").stdout)
+        started = local_command("start", "A")
+        carry(sample)
+        shown, again = local_command("status"), local_command("up")
+        unknown = local_command("stop", "C")
+        copied = set(AdminClient({"bootstrap.servers": other}).list_topics(timeout=10).topics)
+    finally:
+        down = local_command("down")
+    after = [local_command(*words) for words in (("down",), ("status",), ("start", "A"))]
+
+    assert [each["running"] for each in states["clusters"]] == [False, True]
+    assert states["config"] == str(sample)
+    assert mode == 0o600
+    assert "A.orders" in copied
+    assert (
+        stopped.stderr == f"stopped A; `heliograph local start A --name {name}` starts it again\n"
+    )
+    assert started.stderr == "started A\n"
+    assert str(sample) in shown.stderr
+    assert (again.exit_code, f"heliograph local status --name {name}" in joined(again)) == (1, True)
+    assert (unknown.exit_code, unknown.stderr) == (1, "there is no cluster C, only A, B\n")
+    assert (down.exit_code, down.stderr) == (0, "stopped A, B\n")
+    assert not sample.exists()
+    assert [each.exit_code for each in after] == [0, 1, 1]
+    assert joined(after[1]).startswith(f"no clusters named '{name}' are up")
+
+
+def create_at(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+
+
+def joined(answer: Result) -> str:
+    """What was said on stderr, wherever its lines were broken."""
+    return " ".join(answer.stderr.split())
+
+
+def test_up_with_an_authorizer_lets_its_users_in_by_acls_only(name: str) -> None:
+    words = ["--tls", "--mutual-tls", "--sasl", "PLAIN", "--authorizer", "--user", "alice"]
+    command = CliRunner()
+
+    up = command.invoke(local, ["up", "--cluster", "A", *words, "--name", name, "--json"])
     try:
         assert up.exit_code == 0, up.stderr
         (cluster,) = json.loads(up.stdout)["clusters"]
-        admin = AdminClient({"bootstrap.servers": cluster["bootstrap_servers"]})
-        brokers = admin.list_topics(timeout=10).brokers
-        again = command.invoke(local, ["up", "--name", name])
+        admins = Path(cluster["client_properties"])
+        alices = admins.with_name("client-alice.properties")
+        create_as(admins, "orders")
+        with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+            create_as(alices, "payments")
     finally:
-        down = command.invoke(local, ["down", "--name", name])
-    down_again = command.invoke(local, ["down", "--name", name])
+        command.invoke(local, ["down", "--name", name])
 
-    assert list(brokers) == [0]
-    assert (again.exit_code, "up already" in again.stderr) == (1, True)
-    assert (down.exit_code, down.stderr) == (0, "stopped A\n")
-    assert not Path(cluster["client_properties"]).exists()
-    assert down_again.stderr == "nothing was up\n"
+
+def create_as(properties: Path, topic: str) -> None:
+    """With what a Java client would read, as Heliograph reads it for librdkafka."""
+    lines = properties.read_text().splitlines()
+    java = dict(line.split("=", 1) for line in lines)
+    login = dict(re.findall(r'(username|password)="([^"]*)"', java["sasl.jaas.config"]))
+    admin = AdminClient(
+        {
+            "bootstrap.servers": java["bootstrap.servers"],
+            "security.protocol": java["security.protocol"],
+            "sasl.mechanism": java["sasl.mechanism"],
+            "sasl.username": login["username"],
+            "sasl.password": login["password"],
+            "ssl.ca.location": java["ssl.truststore.location"],
+            "ssl.certificate.location": java["ssl.keystore.location"],
+            "ssl.key.location": java["ssl.keystore.location"],
+        }
+    )
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
 
 
 def test_up_without_java_is_one_sentence(

@@ -37,7 +37,7 @@ _MASKS: Final = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T][\d:]+(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)?"), "<time>"),
     (_ADDRESS, "<address>"),
     (re.compile(r"\S+ \(pid \d+\)|\S+ pid \d+|pid \d+"), "<pid>"),
-    (re.compile(r"\S+/client\.properties"), "<path>"),
+    (re.compile(r"\S+/(?:client|mm2)\.properties"), "<path>"),
     (re.compile(r"\b\d+(?:\.\d+)? (?:s|min)\b"), "<age>"),
     (re.compile(r"(?<=source cluster )[\w-]+"), "<id>"),
     # A fresh cluster may have to be asked twice for a producer id.

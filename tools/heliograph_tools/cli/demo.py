@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Final
@@ -86,33 +86,48 @@ def _tell(
     log.info("writing the first half of the records")
     story.prepare()
     seconds = min(_LIVE_S_MAX, max(2.0, records / _RECORDS_PER_S))
-    telling: Future[None] | None = None
-    invited = False
-
-    def done(progress: Mapping[LaneId, LaneProgress]) -> bool:
-        nonlocal telling, invited
-        if telling is None:
-            if progress:
-                telling = beside.submit(story.run, config, _FLOW, seconds)
-            return False
-        if not telling.done():
-            return False
-        if keep and telling.exception() is None:
-            if not invited:
-                _invite(file, clusters)
-            invited = True
-            return False
-        return True
-
     with ThreadPoolExecutor(1, thread_name_prefix="story") as beside:
+        ending = Ending(
+            lambda: beside.submit(story.run, config, _FLOW, seconds),
+            invite=(lambda: _invite(file, clusters)) if keep else None,
+        )
         try:
-            mirror(config, until=done)
+            mirror(config, until=ending.is_due)
         finally:
             story.stop.set()
-    if telling is not None:
-        telling.result()
+    ending.raise_problem()
     if not story.comparisons:
         raise MirrorError("stopped before the check")
+
+
+class Ending:
+    """When the demo's mirror may end: once the story is told, unless people are invited to stay."""
+
+    def __init__(
+        self, begin: Callable[[], Future[None]], *, invite: Callable[[], None] | None
+    ) -> None:
+        self._begin, self._invite = begin, invite
+        self._telling: Future[None] | None = None
+        self._invited = False
+
+    def is_due(self, progress: Mapping[LaneId, LaneProgress]) -> bool:
+        if self._telling is None:
+            if progress:
+                self._telling = self._begin()
+            return False
+        if not self._telling.done():
+            return False
+        if self._invite is None or self._telling.exception() is not None:
+            return True
+        if not self._invited:
+            self._invite()
+        self._invited = True
+        return False
+
+    def raise_problem(self) -> None:
+        """What went wrong in the story, if anything did."""
+        if self._telling is not None:
+            self._telling.result()
 
 
 def _write_config(path: Path, clusters: Mapping[str, LocalCluster]) -> Path:

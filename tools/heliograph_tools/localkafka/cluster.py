@@ -99,7 +99,10 @@ class LocalCluster:
     @property
     def client_properties_path(self) -> Path:
         """A file for command-line clients: bootstrap servers and the admin user's credentials."""
-        return self.folder / "client.properties"
+        return self.client_properties_path_of(ADMIN_USER)
+
+    def client_properties_path_of(self, user: str) -> Path:
+        return self.folder / f"client{'' if user == ADMIN_USER else f'-{user}'}.properties"
 
     @property
     def brokers(self) -> tuple[LocalBroker, ...]:
@@ -120,13 +123,31 @@ class LocalCluster:
         broker.start()
         wait_until_ready([broker], self.librdkafka_config)
 
+    @property
+    def running(self) -> bool:
+        """Whether every broker is."""
+        return all(broker.running for broker in self._brokers)
+
+    def halt(self) -> None:
+        """Kill every broker, as an outage would; ports and data stay."""
+        for broker in self._brokers:
+            broker.kill(signal.SIGKILL)
+
+    def revive(self) -> None:
+        """Start what is not running, on the old ports and data; returns when all serve again."""
+        for broker in self._brokers:
+            if not broker.running:
+                broker.start()
+        wait_until_ready(self._brokers, self.librdkafka_config)
+
     def start(self) -> None:
         """Returns when every broker serves; what was started is stopped again on failure."""
         self.folder.mkdir(mode=0o700, parents=True)
         try:
             self._start_on_fresh_ports(attempts=_START_ATTEMPTS_MAX)
-            settings = {"bootstrap.servers": self.bootstrap, **self.client_config}
-            write_properties(self.client_properties_path, settings)
+            for user in (ADMIN_USER, *self.spec.users):
+                settings = {"bootstrap.servers": self.bootstrap, **self.client_config_of(user)}
+                write_properties(self.client_properties_path_of(user), settings)
         except BaseException:
             self.stop()
             raise
