@@ -10,6 +10,7 @@ MirrorError
 │   ├── LeaderMoved        refresh metadata first                                retriable
 │   ├── NotAuthorised      the operator must change something
 │   ├── NoLedger           nothing was mirrored yet
+│   ├── LedgerUnusable     nothing may be written on what the ledger has become
 │   ├── AuthorizerOff      the cluster keeps no ACLs
 │   ├── GroupActive        only the group's own members may commit at the moment
 │   └── OffsetGone         the source deleted what was next; data is lost
@@ -89,6 +90,11 @@ class NoLedger(BrokerError):
 
 class GroupActive(BrokerError):
     """A group has members, so the broker takes offsets from nobody else."""
+
+
+class LedgerUnusable(BrokerError):
+    """The ledger is not the one that was read, not whole, or of a newer version: whoever went on
+    by it would repeat or lose records."""
 
 
 class AuthorizerOff(BrokerError):

@@ -139,6 +139,7 @@ class StallReason(StrEnum):
     TARGET_RECREATED = "target recreated"
     TARGET_LOST_RECORDS = "target lost records"
     UNEXPLAINED_LOG = "unexplained log"
+    LEDGER_UNUSABLE = "ledger unusable"
     SOURCE_UNREACHABLE = "source unreachable"
     TARGET_UNREACHABLE = "target unreachable"
     BUG = "bug"

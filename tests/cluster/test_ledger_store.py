@@ -6,18 +6,31 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.broker.log import read_batches
-from heliograph.errors import BrokerUnreachable
-from heliograph.ledger.entries import HeadEntry
+from heliograph.config.schema import ClusterConfig
+from heliograph.errors import BrokerUnreachable, LedgerUnusable
+from heliograph.ledger.entries import HeadEntry, RunsEntry
+from heliograph.ledger.runs import Run
+from heliograph.ledger.settings import LEDGER_SETTINGS, ensure_ledger_topic
 from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.writer import LedgerWriter
 from heliograph.model import ClusterAlias, TopicName, TopicPartition
-from heliograph.wire.batch import BatchHeader
+from heliograph.wire.batch import BatchHeader, restamp
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.entries import head_entry
-from tests.kit.topics import create_topic, delete_topic
+from tests.kit.records import NewRec, produce
+from tests.kit.topics import (
+    create_topic,
+    delete_records_before,
+    delete_topic,
+    topic_config,
+    wait_until,
+)
 
 Pair = dict[str, LocalCluster]
 
@@ -79,10 +92,10 @@ def test_a_batch_whose_answer_was_lost_is_in_the_ledger_once(
     pair: Pair, topic: TopicNames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = create_topic(pair["A"], topic("ledger"))
-    append = LedgerStore._append
+    append = LedgerWriter._append
     lost: list[bytes] = []
 
-    async def append_and_lose_the_answer(self: LedgerStore, batch: bytearray) -> None:
+    async def append_and_lose_the_answer(self: LedgerWriter, batch: bytearray) -> None:
         await append(self, batch)
         if len(lost) < 3:
             lost.append(bytes(batch))
@@ -90,7 +103,7 @@ def test_a_batch_whose_answer_was_lost_is_in_the_ledger_once(
 
     async def act(store: LedgerStore) -> None:
         await store.write([head(1)])
-        monkeypatch.setattr(LedgerStore, "_append", append_and_lose_the_answer)
+        monkeypatch.setattr(LedgerWriter, "_append", append_and_lose_the_answer)
         await store.write([head(2), head(3)])
         await store.write([head(4)])
         assert store.problem is None
@@ -110,8 +123,8 @@ def test_a_store_whose_sequence_the_broker_does_not_expect_goes_on_as_another_pr
 
     async def act(store: LedgerStore) -> None:
         await store.write([head(1)])
-        assert store._producer is not None
-        store._producer.next_sequence += 7
+        assert store._writer._producer is not None
+        store._writer._producer.next_sequence += 7
         await store.write([head(2), head(3)])
         await store.write([head(4)])
 
@@ -122,16 +135,141 @@ def test_a_store_whose_sequence_the_broker_does_not_expect_goes_on_as_another_pr
     assert found == head(4)
 
 
-def test_a_store_goes_on_in_a_topic_that_was_created_again(pair: Pair, topic: TopicNames) -> None:
+def test_a_ledger_that_was_created_again_is_refused_and_nothing_is_written_to_it(
+    pair: Pair, topic: TopicNames
+) -> None:
     name = create_topic(pair["A"], topic("ledger"))
 
     async def act(store: LedgerStore) -> None:
         await store.write([head(1)])
+        await store.catch_up()
         await asyncio.to_thread(delete_topic, pair["A"], name)
         await asyncio.to_thread(create_topic, pair["A"], name)
-        await store.write([head(2)])
+        with pytest.raises(LedgerUnusable, match="deleted and created again"):
+            await store.write_or_refuse([head(2)])
+        with pytest.raises(LedgerUnusable, match="deleted and created again"):
+            await store.catch_up()
 
     headers, found = on_ledger(pair["A"], name, act)
 
-    assert len(headers) == 1
+    assert headers == []
+    assert found is None
+
+
+def test_a_ledger_whose_beginning_was_deleted_is_refused(pair: Pair, topic: TopicNames) -> None:
+    name = create_topic(pair["A"], topic("ledger"))
+
+    async def act(store: LedgerStore) -> None:
+        await store.write([head(1), head(2)])
+        await asyncio.to_thread(delete_records_before, pair["A"], name, {0: 1})
+
+    with pytest.raises(LedgerUnusable, match="before offset 1 were deleted"):
+        on_ledger(pair["A"], name, act)
+
+
+def test_records_of_others_in_the_ledger_are_counted_and_stop_no_reader(
+    pair: Pair, topic: TopicNames
+) -> None:
+    """A header key that is not UTF-8 stopped every reader for good."""
+    name = create_topic(pair["A"], topic("ledger"))
+    counted: list[int] = []
+    foreign = [
+        NewRec(key=b"head|orders|0|0", value=b"{}"),
+        NewRec(key=b"\xff\x00", value=b"\xfe"),
+        NewRec(key=None, value=b""),
+    ]
+
+    async def act(store: LedgerStore) -> None:
+        await store.write([head(1)])
+        await asyncio.to_thread(produce, pair["A"], name, foreign, batch_records_max=1)
+        await store._writer._append(batch_with_a_header_key_that_is_not_utf8())
+        await store.write([head(2)])
+        await store.catch_up()
+        counted.append(store.garbage_records)
+
+    _, found = on_ledger(pair["A"], name, act)
+
+    assert counted == [4]
     assert found == head(2)
+
+
+def batch_with_a_header_key_that_is_not_utf8() -> bytearray:
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=0,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1_000,
+    )
+    builder.append(0, 1, b"head|orders|0", b"{}", [("\u00e9", b"")])
+    batch = bytearray(bytes(builder.build()).replace(b"\xc3\xa9", b"\xff\xfe"))
+    restamp(memoryview(batch), producer_id=-1, producer_epoch=-1, sequence=-1)
+    return batch
+
+
+def test_a_record_of_a_newer_version_is_named_and_nothing_is_concluded_from_the_ledger(
+    pair: Pair, topic: TopicNames
+) -> None:
+    name = create_topic(pair["A"], topic("ledger"))
+    newer = NewRec(key=b"head|orders|0", value=b'{"v":7,"position":1}')
+
+    async def act(store: LedgerStore) -> None:
+        await store.write([head(1)])
+        await asyncio.to_thread(produce, pair["A"], name, [newer])
+        with pytest.raises(LedgerUnusable, match="record of version 7"):
+            await store.catch_up()
+
+    with pytest.raises(LedgerUnusable, match="record of version 7"):
+        on_ledger(pair["A"], name, act)
+
+
+def test_what_is_too_large_for_the_topic_is_written_in_pieces(
+    pair: Pair, topic: TopicNames
+) -> None:
+    """A target with a low message.max.bytes: lanes with gaps waited for ever and said nothing."""
+    name = create_topic(pair["A"], topic("ledger"), config={"max.message.bytes": "10000"})
+    runs = tuple(
+        Run(position=n, source_offset=2**40 + 3 * n, target_offset=2**40 + n) for n in range(9_000)
+    )
+    entry = RunsEntry(
+        topic=TopicName("orders"), partition=0, author="0" * 32, runs=runs, end_position=9_000
+    )
+    folded: list[list[Run]] = []
+
+    async def act(store: LedgerStore) -> None:
+        await store.write([entry, *(head(n) for n in range(200))])
+        await store.catch_up()
+        lane = store.view.lane(TopicName("orders"), 0)
+        assert lane is not None
+        folded.append(list(lane.runs))
+
+    headers, found = on_ledger(pair["A"], name, act)
+
+    assert max(header.size_bytes for header in headers) <= 10_000
+    assert folded == [list(runs)]
+    assert found == head(199)
+
+
+def test_a_ledger_has_its_settings_and_one_of_an_earlier_version_gets_those_nobody_chose(
+    pair: Pair, topic: TopicNames
+) -> None:
+    admin = ClusterAdmin(
+        ClusterConfig(alias=ClusterAlias("A"), bootstrap_servers=(pair["A"].bootstrap,))
+    )
+    fresh, old = TopicName(topic("fresh")), TopicName(topic("old"))
+    chosen = {"cleanup.policy": "compact", "segment.bytes": str(2**30)}
+    create_topic(pair["A"], old, config=chosen)
+
+    made = ensure_ledger_topic(admin, fresh, replication_factor=1)
+    found = ensure_ledger_topic(admin, old, replication_factor=1)
+
+    assert made.remarks == ()
+    assert [remark for remark in found.remarks if "segment.bytes" in remark] == list(found.remarks)
+    assert len(found.remarks) == 1
+    wanted = {key: setting.value for key, setting in LEDGER_SETTINGS.items()}
+    wait_until(lambda: wanted.items() <= topic_config(pair["A"], fresh).items(), "new settings")
+    wait_until(
+        lambda: (wanted | chosen).items() <= topic_config(pair["A"], old).items(), "old settings"
+    )

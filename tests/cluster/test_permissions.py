@@ -32,7 +32,14 @@ from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.acls import Grant, grant, is_granted, on, revoke, without
 from tests.kit.guarded import guarded_clusters, role_lines
 from tests.kit.inside import InsideMirror
-from tests.kit.records import assert_same_records, numbered, produce, read_all
+from tests.kit.records import (
+    Transaction,
+    assert_same_records,
+    numbered,
+    produce,
+    produce_transactions,
+    read_all,
+)
 from tests.kit.runs import running_mirror
 from tests.kit.topics import create_topic, set_topic_config, topic_config, wait_until
 
@@ -377,6 +384,30 @@ def test_a_missing_permission_is_named_with_its_cluster_and_resource(
         told = said(case.act, inside) + caplog.text
 
         assert any(case.sentence.search(line) for line in told.splitlines()), told
+
+
+def test_a_ledger_that_may_not_be_written_stalls_a_lane_with_gaps_until_it_may(
+    mirrored: Path, guarded: dict[str, LocalCluster]
+) -> None:
+    """Such a lane said that it was copying, for ever."""
+    source, target = guarded["A"], guarded["B"]
+    gaps = [Transaction(records=numbered(3), commit=number % 2 == 0) for number in range(4)]
+    (writing,) = on("producer", "topic", LEDGER, "WRITE")
+    with closing(Inside(mirrored, guarded)) as inside:
+        inside.catch_up()
+
+        with without(target, writing):
+            produce_transactions(source, "orders", gaps, transactional_id="gaps")
+            wait_until(lambda: bool(inside.stalls), "a stalled lane", timeout_s=60)
+            stalls = inside.stalls
+        inside.catch_up()
+
+    assert any(
+        f"the ledger cannot be written: cluster B: {LEDGER}-0: missing permission WRITE on topic"
+        in stall
+        for stall in stalls
+    ), stalls
+    assert_same_records(source, target, "orders", "A.orders")
 
 
 def test_a_group_asked_for_by_name_is_missed_though_no_list_shows_it(

@@ -22,9 +22,11 @@ from heliograph.ledger.entries import (
     LossEntry,
     MemoEntry,
     RunsEntry,
+    SegmentEntry,
     StartEntry,
 )
 from heliograph.ledger.entry_codec import decode, encode
+from heliograph.ledger.packed_runs import PackedRuns, pack_runs
 from heliograph.ledger.positions import SEQUENCES, position_from_sequence, sequence_of
 from heliograph.ledger.runs import OFFSET_MAX, Run, Runs
 from heliograph.ledger.translate import Clamped, Exact, LaneEnd, OffsetMap, Unsafe
@@ -293,6 +295,20 @@ RUNS_ENTRIES = st.builds(
     runs=some_runs(),
     more=st.none() | st.integers(1, 2**40),
 )
+SEGMENT_ENTRIES = st.builds(
+    lambda topic, partition, author, runs, more, is_coarse: SegmentEntry(
+        topic=topic,
+        partition=partition,
+        author=author,
+        packed=pack_runs(runs, runs[-1].position + more, is_coarse=is_coarse),
+    ),
+    topic=TOPICS,
+    partition=PARTITIONS,
+    author=AUTHORS,
+    runs=some_runs(),
+    more=st.integers(1, 2**40),
+    is_coarse=st.booleans(),
+)
 LOSS_ENTRIES = st.builds(
     LossEntry,
     topic=TOPICS,
@@ -334,6 +350,7 @@ ENTRIES = (
     | START_ENTRIES
     | HEAD_ENTRIES
     | RUNS_ENTRIES
+    | SEGMENT_ENTRIES
     | LOSS_ENTRIES
     | ACL_ENTRIES
     | MEMO_ENTRIES
@@ -372,6 +389,35 @@ def test_random_bytes_never_make_more_runs_than_there_are_bytes(value: bytes) ->
         entry = decode(b"run|orders|3|1234|" + b"a" * 32, b"\x01" + value)
         assert isinstance(entry, RunsEntry)
         assert len(entry.runs) <= len(value)
+
+
+@settings(UNHURRIED, max_examples=120)
+@given(lane=lanes(), sizes=st.lists(st.integers(1, 7), min_size=1), random=st.randoms())
+def test_packed_runs_answer_as_the_runs_that_are_in_them(
+    lane: ALane, sizes: list[int], random: Random
+) -> None:
+    """Whatever blocks they are packed in, and in whatever order these were written."""
+    runs, at = list(lane.runs), 0
+    blocks: list[PackedRuns] = []
+    while at < len(runs):
+        some = runs[at : at + sizes[len(blocks) % len(sizes)]]
+        at += len(some)
+        end = runs[at].position if at < len(runs) else runs[-1].position + 1
+        blocks.append(pack_runs(some, end))
+    random.shuffle(blocks)
+    packed = Runs()
+    for block in blocks:
+        packed.put(block, block.end_position, resumes=False)
+
+    assert list(packed) == runs
+    assert len(packed) == len(runs)
+    for asked in range(0, 250, 7):
+        assert packed.position_of_source(asked) == lane.runs.position_of_source(asked)
+        assert packed.position_of_target(asked) == lane.runs.position_of_target(asked)
+        assert packed.identical(asked) == lane.runs.identical(asked)
+    for position in range(runs[0].position, runs[-1].position + 3):
+        assert packed.source_offset_at(position) == lane.runs.source_offset_at(position)
+        assert packed.target_offset_at(position) == lane.runs.target_offset_at(position)
 
 
 @UNHURRIED

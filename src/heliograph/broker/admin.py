@@ -253,6 +253,7 @@ class ClusterAdmin:
         partitions: int,
         replication_factor: int,
         factor_key: str = "replication.factor",
+        configs: Mapping[str, str] | None = None,
     ) -> Change:
         """Create a topic for our own state, or make sure that the one there is compacted."""
         wanted = TopicToCreate(
@@ -260,7 +261,7 @@ class ClusterAdmin:
             name=name,
             partitions=partitions,
             replication_factor=replication_factor,
-            configs={"cleanup.policy": "compact"},
+            configs={"cleanup.policy": "compact", **(configs or {})},
             factor_key=factor_key,
         )
         present = name in self.describe_topics([name])

@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Final
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk, SourcePoint
 from heliograph.copy.phases import Draining, LanePhase, Resuming, Running
+from heliograph.errors import (
+    CorruptBatch,
+    InvariantError,
+    LedgerUnusable,
+    MirrorError,
+    NotAuthorised,
+)
 from heliograph.ledger.entries import TEXT_CHARS_MAX, HeadEntry, RunsEntry, runs_entries
 from heliograph.ledger.locate import anchor_of, source_next_offset
 from heliograph.ledger.replay_guard import ReplayGuard
@@ -43,6 +50,8 @@ LIVE_MS_MAX: Final = 60_000
 FORGOTTEN_S_MIN: Final = 60.0
 """A target is taken to remember the producer of a lane for so long and no longer; Kafka's
 `producer.id.expiration.ms` is a day and may be set lower."""
+_LEDGER_PAUSE_MS: Final = 3_000
+"""A ledger whose leader moves is no trouble worth showing."""
 _BACKOFF_S: Final = 0.05
 _BACKOFF_S_MAX: Final = 5.0
 
@@ -348,6 +357,9 @@ class CarriedLane:
             return self.trouble
         if isinstance(self.phase, Paused):
             return self.phase
+        waits = self._waits_for_ledger()
+        if waits is not None:
+            return waits
         if isinstance(self.phase, Resuming) or self.source_seen.end_offset < 0:
             return Starting()
         next_offset = self.reached.source_next_offset
@@ -356,6 +368,21 @@ class CarriedLane:
         if self.is_drained and next_offset >= self.source_seen.end_offset:
             return Idle()
         return Copying()
+
+    def _waits_for_ledger(self) -> Stalled | None:
+        """Batches may not leave before their runs are durable, and the ledger cannot be written."""
+        ledger, running = self.flow.ledger, self.running
+        if running is None or not running.outgoing or ledger.problem is None:
+            return None
+        is_brief = now_ms() - ledger.problem_since_ms < _LEDGER_PAUSE_MS
+        if running.outgoing[0].ticket <= ledger.durable or (ledger.problem.retriable and is_brief):
+            return None
+        return Stalled(
+            reason=target_reason(ledger.problem),
+            detail=f"the ledger cannot be written: {ledger.problem}",
+            since_ms=ledger.problem_since_ms,
+            retrying=True,
+        )
 
     def progress(self) -> LaneProgress:
         reached, seen, counted = self.reached, self.source_seen, self.counted
@@ -444,6 +471,19 @@ class CarriedLane:
             target_next_offset=target_next_offset,
             source_leader_epoch=leader_epoch,
         )
+
+
+def target_reason(error: MirrorError) -> StallReason:
+    """What a lane shows that the target, or the ledger on it, does not let go on."""
+    if isinstance(error, NotAuthorised):
+        return StallReason.NOT_AUTHORISED
+    if isinstance(error, LedgerUnusable):
+        return StallReason.LEDGER_UNUSABLE
+    if isinstance(error, InvariantError):
+        return StallReason.BUG
+    if isinstance(error, CorruptBatch):
+        return StallReason.CORRUPT_BATCH
+    return StallReason.TARGET_UNREACHABLE if error.retriable else StallReason.REFUSED_BY_TARGET
 
 
 def _heard_ms(state: LaneState) -> int:

@@ -38,7 +38,7 @@ from heliograph.copy.events import (
     ThrottleOver,
 )
 from heliograph.copy.found import Blocked, Found, SourceTrouble
-from heliograph.copy.lane import CarriedLane
+from heliograph.copy.lane import CarriedLane, target_reason
 from heliograph.copy.phases import (
     LANE_BYTES_MAX,
     RETRY_S,
@@ -53,8 +53,6 @@ from heliograph.copy.slot import Slot
 from heliograph.copy.sources import SourceSide
 from heliograph.copy.targets import TargetSide
 from heliograph.errors import (
-    CorruptBatch,
-    InvariantError,
     LeaderMoved,
     MirrorError,
     NotAuthorised,
@@ -244,7 +242,7 @@ class LaneMachine:
             self._enter(lane, running)
 
     def _ask_log_later(self, lane: CarriedLane, error: MirrorError) -> None:
-        self._look_up_later(lane, error, _target_reason(error))
+        self._look_up_later(lane, error, target_reason(error))
 
     def _look_up_later(self, lane: CarriedLane, error: MirrorError, reason: StallReason) -> None:
         self._show(lane, lane.stalled(reason, str(error), retrying=True))
@@ -314,16 +312,6 @@ def _refusal(
     if row.error_code == ErrorCode.message_too_large:
         return BatchTooLarge(error=error)
     return TargetFailed(error=error)
-
-
-def _target_reason(error: MirrorError) -> StallReason:
-    if isinstance(error, NotAuthorised):
-        return StallReason.NOT_AUTHORISED
-    if isinstance(error, InvariantError):
-        return StallReason.BUG
-    if isinstance(error, CorruptBatch):
-        return StallReason.CORRUPT_BATCH
-    return StallReason.TARGET_UNREACHABLE if error.retriable else StallReason.REFUSED_BY_TARGET
 
 
 def _source_reason(error: MirrorError) -> StallReason:

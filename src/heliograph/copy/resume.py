@@ -76,6 +76,7 @@ async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) 
 
     Raises `MirrorError` where nothing can be said of the lanes that were not reported.
     """
+    flow.ledger.carry(lane.spec.id.source for lane in lanes)
     # What these lanes wrote before must not come to stand behind what is written now.
     await flow.ledger.flush(_FLUSH_S_MAX)
     try:

@@ -100,6 +100,7 @@ class Shuttle:
         for lane in lanes:
             self._machine.on(lane, Close())
             self._lanes.pop(lane.spec.id, None)
+            lane.flow.ledger.drop([lane.spec.id.source])
         return tuple(lane.progress() for lane in lanes)
 
     def pause(self, ids: Iterable[LaneId]) -> None:
@@ -177,6 +178,9 @@ class Shuttle:
                 by_flow.setdefault(lane.spec.id.flow, [])
         for flow_id, some in by_flow.items():
             ledger = self._flows[flow_id].ledger
+            if ledger.problem is not None and not wait:
+                # They would pile up; the first tick after it has newer ones.
+                continue
             heads = [lane.head() for lane in some]
             for lane, head in zip(some, heads, strict=True):
                 lane.head_written.position, lane.head_written.badge = head.position, head.state
@@ -197,8 +201,10 @@ class Shuttle:
             limits = self._limits.get(flow_id)
             if limits is None:
                 limits = FetchLimits.of(flow_id.source, self._configs[flow_id.source].consumer)
-            ledger = LedgerStore(target, ledger_topic(flow_id.source), self._author)
+            ledger = LedgerStore(target, ledger_topic(flow_id.source), self._author, lanes=())
             ledger.on_durable.append(lambda: self._machine.targets.release(flow_id))
+            # Without it lanes with gaps would wait for ever, and say that they copy.
+            self._slot.spawn(ledger.fail_with_writer())
             flow = self._flows[flow_id] = Flow(flow_id, source, target, ledger, limits)
             self._slot.spawn(self._machine.sources.follow_leaders(flow))
         return flow

@@ -14,7 +14,8 @@ from heliograph.broker.topic_changes import PartitionsToGrow, TopicToCreate
 from heliograph.broker.view import TopicView
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import BrokerError
-from heliograph.ledger.entries import LEDGER_PARTITIONS, ledger_topic
+from heliograph.ledger.entries import ledger_topic
+from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.model import FlowId, TopicName
 from heliograph.topics.provisioning import Provisioning
 
@@ -25,6 +26,8 @@ class Prepared:
 
     flow: FlowId
     ledger: Change
+    remarks: tuple[str, ...]
+    """What of the ledger's settings could not be corrected."""
     created: tuple[TopicName, ...]
     grown: tuple[TopicName, ...]
     problems: Mapping[TopicName, BrokerError]
@@ -37,10 +40,8 @@ def prepare_target(target: ClusterAdmin, flow: FlowConfig, provisioning: Provisi
     Raises `BrokerError` where nothing at all can be prepared: the cluster does not answer, or there
     can be no ledger.
     """
-    ledger = target.ensure_compacted_topic(
-        ledger_topic(flow.id.source),
-        partitions=LEDGER_PARTITIONS,
-        replication_factor=flow.replication_factor,
+    ledger = ensure_ledger_topic(
+        target, ledger_topic(flow.id.source), replication_factor=flow.replication_factor
     )
     creations = target.create_topics(provisioning.to_create)
     growths = [*provisioning.to_grow, *_grown_late(target, provisioning.to_create, creations)]
@@ -52,7 +53,8 @@ def prepare_target(target: ClusterAdmin, flow: FlowConfig, provisioning: Provisi
     shown = target.await_partitions({n: c for n, c in wanted.items() if n not in refused})
     return Prepared(
         flow=flow.id,
-        ledger=ledger,
+        ledger=ledger.change,
+        remarks=ledger.remarks,
         created=_done(creations),
         grown=_done(growth_outcomes),
         problems={**refused, **_refused(shown)},

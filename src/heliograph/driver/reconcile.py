@@ -309,6 +309,8 @@ class Reconciler:
         prepared = prepare_target(target_admin, config, provisioning)  # I/O: topics before records
         for name, problem in prepared.problems.items():
             self._say(state, f"{config.id}: {name}: {problem}", Severity.PROBLEM)
+        for remark in prepared.remarks:
+            self._say(state, f"{config.id}: {remark}", Severity.NOTE)
         if prepared.created or prepared.grown:
             log.info("%s: %s", config.id, _words_on_prepared(prepared))
             target = target_admin.describe()

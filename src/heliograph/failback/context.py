@@ -22,6 +22,7 @@ from heliograph.failback.lane import ClusterPair
 from heliograph.failback.outputs import FIND_PARTS, FailbackChoices
 from heliograph.ledger.access import OpenLedger, open_ledger
 from heliograph.ledger.entries import LEDGER_PARTITIONS, ledger_topic
+from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.model import FlowId, Offsets, TopicName
 from heliograph.procedure.journal import Journal, Procedure, StepKind
 from heliograph.procedure.runner import Say, StepEvent
@@ -100,11 +101,7 @@ class FailbackContext:
         """The ledger of the way back, on the old primary; made if there is none."""
         name = ledger_topic(self.back.source)
         admin = ClusterAdmin(self.pair.config.target_of(self.back))
-        admin.ensure_compacted_topic(
-            name,
-            partitions=LEDGER_PARTITIONS,
-            replication_factor=self.back_flow.replication_factor,
-        )
+        ensure_ledger_topic(admin, name, replication_factor=self.back_flow.replication_factor)
         shown = admin.await_partitions({name: LEDGER_PARTITIONS})[name]
         if isinstance(shown, BrokerError):
             raise shown

@@ -28,7 +28,6 @@ from heliograph.errors import (
     NoLedger,
 )
 from heliograph.ledger.entries import (
-    LEDGER_PARTITIONS,
     Entry,
     FlowEntry,
     LeaseEntry,
@@ -38,6 +37,7 @@ from heliograph.ledger.entries import (
     ledger_topic,
     new_author,
 )
+from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
 from heliograph.model import (
@@ -256,9 +256,9 @@ async def ensure_ledger(config: MirrorConfig, flow: FlowId) -> None:
     """Make the ledger's topic unless it is there."""
 
     def ensure() -> None:
-        ClusterAdmin(config.target_of(flow)).ensure_compacted_topic(
+        ensure_ledger_topic(
+            ClusterAdmin(config.target_of(flow)),
             ledger_topic(flow.source),
-            partitions=LEDGER_PARTITIONS,
             replication_factor=config.flow(flow).replication_factor,
         )
 

@@ -5,7 +5,8 @@
     lease|<author>                        JSON    which driver carries the flow
     head|<topic>|<partition>              JSON    how far a lane had come, and how it was
     run|<topic>|<partition>|<position>|<author>
-                                          binary  runs, from that position on (see `runs_codec`)
+                                          binary  runs, from that position on: of a chunk (see
+                                                  `runs_codec`), or settled (see `packed_runs`)
     loss|<topic>|<partition>|<position>|<first lost offset>
                                           JSON    source offsets that are gone
     start|<topic>|<partition>|<position>|<author>
@@ -25,11 +26,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from heliograph.acl import AclBinding
 from heliograph.errors import InvariantError
+from heliograph.ledger.packed_runs import PackedRuns, pack_runs
 from heliograph.ledger.runs import Run
 from heliograph.model import (
     ClusterAlias,
@@ -114,6 +116,29 @@ class RunsEntry:
             topic=self.topic,
             partition=self.partition,
             position=self.runs[0].position,
+            author=self.author,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentEntry:
+    """Replaces the runs in `[packed.first.position, packed.end_position)`, all of them settled.
+
+    Whoever carries the lane puts it in the place of many entries of chunks, see `segments`. It has
+    the key of a `RunsEntry`: where the two have one key, the later one counts.
+    """
+
+    topic: TopicName
+    partition: int
+    author: str
+    packed: PackedRuns
+
+    @property
+    def key(self) -> RunsKey:
+        return RunsKey(
+            topic=self.topic,
+            partition=self.partition,
+            position=self.packed.first.position,
             author=self.author,
         )
 
@@ -216,7 +241,15 @@ class MemoEntry:
 
 
 Entry = (
-    FlowEntry | LeaseEntry | HeadEntry | RunsEntry | LossEntry | StartEntry | AclEntry | MemoEntry
+    FlowEntry
+    | LeaseEntry
+    | HeadEntry
+    | RunsEntry
+    | SegmentEntry
+    | LossEntry
+    | StartEntry
+    | AclEntry
+    | MemoEntry
 )
 
 
@@ -315,6 +348,24 @@ def runs_entries(
     return entries
 
 
+def in_halves(entry: Entry) -> tuple[Entry, Entry] | None:
+    """Two entries that say the same one after the other; None where that cannot be."""
+    if isinstance(entry, RunsEntry) and len(entry.runs) > 1:
+        half = len(entry.runs) // 2
+        middle = None if entry.end_position is None else entry.runs[half].position
+        return (
+            replace(entry, runs=entry.runs[:half], end_position=middle),
+            replace(entry, runs=entry.runs[half:]),
+        )
+    if isinstance(entry, SegmentEntry) and entry.packed.count > 1:
+        packed, runs = entry.packed, entry.packed.runs()
+        half = packed.count // 2
+        lower = pack_runs(runs[:half], runs[half].position, is_coarse=packed.is_coarse)
+        upper = pack_runs(runs[half:], packed.end_position, is_coarse=packed.is_coarse)
+        return replace(entry, packed=lower), replace(entry, packed=upper)
+    return None
+
+
 def key_of(entry: Entry) -> EntryKey:
     match entry:
         case FlowEntry():
@@ -323,7 +374,7 @@ def key_of(entry: Entry) -> EntryKey:
             return LeaseKey(author=entry.author)
         case HeadEntry():
             return HeadKey(topic=entry.topic, partition=entry.partition)
-        case RunsEntry():
+        case RunsEntry() | SegmentEntry():
             return entry.key
         case LossEntry():
             # More can be lost while a lane waits at one position, so the position is not enough.

@@ -35,10 +35,13 @@ from heliograph.ledger.entries import (
     MemoKey,
     RunsEntry,
     RunsKey,
+    SegmentEntry,
     StartEntry,
     StartKey,
     key_of,
 )
+from heliograph.ledger.packed_runs import VERSION as PACKED_VERSION
+from heliograph.ledger.packed_runs import pack_runs, parse_packed
 from heliograph.ledger.runs import OFFSET_MAX
 from heliograph.ledger.runs_codec import decode_runs, encode_runs
 from heliograph.model import FlowId, OffsetRange, StallReason, TopicId, TopicName
@@ -53,6 +56,7 @@ MEMO_BYTES_MAX: Final = 512 * 1024
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _AUTHOR: Final = re.compile(r"[0-9a-f]{32}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
+_VERSIONED: Final = frozenset({b"flow", b"lease", b"head", b"run", b"loss", b"start", b"acl"})
 _TEXT_BYTES_MAX: Final = 2**15 - 1
 """Longest string in Kafka's ACL requests, so every ACL a broker can have fits."""
 _TEXT_AS_IT_IS: Final = ":*,=/@"
@@ -192,6 +196,8 @@ def encode(entry: Entry) -> tuple[bytes, bytes]:
         case RunsEntry():
             # Checked by its codec; reading thousands of runs back for each write would show.
             return key, encode_runs(entry.runs, entry.end_position)
+        case SegmentEntry():
+            return key, entry.packed.value
         case LossEntry():
             value = _LOSS.write(entry, lost_end=entry.lost.end)
         case StartEntry():
@@ -242,7 +248,10 @@ def decode(key: bytes, value: bytes | None) -> Entry | None:
             assert_never(parsed)
 
 
-def decode_runs_entry(key: RunsKey, value: bytes) -> RunsEntry:
+def decode_runs_entry(key: RunsKey, value: bytes) -> RunsEntry | SegmentEntry:
+    """All of it, checked; `view` decodes only what is asked for."""
+    if value[:1] == bytes([PACKED_VERSION]):
+        return _decode_segment(key, value)
     runs, end_position = decode_runs(key.position, value)
     return RunsEntry(
         topic=key.topic,
@@ -251,6 +260,29 @@ def decode_runs_entry(key: RunsKey, value: bytes) -> RunsEntry:
         runs=runs,
         end_position=end_position,
     )
+
+
+def _decode_segment(key: RunsKey, value: bytes) -> SegmentEntry:
+    packed = parse_packed(key.position, value)
+    columns = packed.columns()
+    runs = [columns.run(index) for index in range(len(columns.positions))]
+    if pack_runs(runs, packed.end_position, is_coarse=packed.is_coarse) != packed:
+        raise WireError("ledger runs: they are not what their header says")
+    return SegmentEntry(topic=key.topic, partition=key.partition, author=key.author, packed=packed)
+
+
+def newer_version(key: bytes, value: bytes | None) -> int | None:
+    """The version of a record of ours that only a newer Heliograph can read; None of others."""
+    kind = key.partition(b"|")[0]
+    if not value or kind not in _VERSIONED:
+        return None
+    if kind == b"run":
+        return value[0] if value[0] > PACKED_VERSION else None
+    try:
+        version = json.loads(value)["v"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return None
+    return version if isinstance(version, int) and version > VERSION else None
 
 
 def encode_key(key: EntryKey) -> bytes:

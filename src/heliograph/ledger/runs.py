@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple, Protocol
 
 from heliograph.errors import InvariantError
 
@@ -35,44 +36,127 @@ class Run:
         )
 
 
+class Columns(NamedTuple):
+    """Runs by column, for there may be millions."""
+
+    positions: array[int]
+    sources: array[int]
+    targets: array[int]
+
+    def run(self, index: int) -> Run:
+        return Run(
+            position=self.positions[index],
+            source_offset=self.sources[index],
+            target_offset=self.targets[index],
+        )
+
+
+class Block(Protocol):
+    """Runs that follow each other; on the target they never go back."""
+
+    @property
+    def first(self) -> Run: ...
+    @property
+    def last(self) -> Run: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def is_identical(self) -> bool:
+        """Whether source and target offset are the same in each of them."""
+        ...
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether a source offset goes back within, since the source topic was created again."""
+        ...
+
+    def columns(self) -> Columns:
+        """All of them; a packed block decodes itself for that."""
+        ...
+
+
+class LooseRuns:
+    """A block that is not packed."""
+
+    __slots__ = ("_columns", "count", "first", "goes_back", "is_identical", "last")
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self.count = len(columns.positions)
+        self.first, self.last = columns.run(0), columns.run(self.count - 1)
+        self.is_identical = columns.sources == columns.targets
+        self.goes_back = any(True for _ in restarts(columns))
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> LooseRuns:
+        require_ascending(runs)
+        return cls(
+            Columns(
+                array("q", [run.position for run in runs]),
+                array("q", [run.source_offset for run in runs]),
+                array("q", [run.target_offset for run in runs]),
+            )
+        )
+
+    def columns(self) -> Columns:
+        return self._columns
+
+
+def restarts(columns: Columns) -> Iterator[int]:
+    """Where the source topic was created again: indexes at which its offsets go back."""
+    positions, sources, _ = columns
+    for index in range(1, len(positions)):
+        if sources[index] - sources[index - 1] < positions[index] - positions[index - 1]:
+            yield index
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What follows from all runs together; made when it is asked for, until they change."""
+
+    restart_block: int
+    restart_position: int
+    overlap_block: int | None
+
+
 class Runs:
     """All runs of one lane, in the order of their positions.
 
-    Belongs to one task and is changed in place: a lane may have a million runs, and a chunk of new
-    ones costs only its own length. Nothing here knows where the lane ends: runs are written before
-    the records they explain, so the last ones may describe records that are not there yet.
+    Belongs to one task and is changed in place: a lane may have millions of runs, and a chunk of
+    new ones costs only its own length. They are held in blocks, as the ledger has them; most
+    questions need the first and last run of each block and the runs of one. Nothing here knows
+    where the lane ends: runs are written before the records they explain, so the last ones may
+    describe records that are not there yet.
 
     Within a lane the source offset goes back only where the source topic was created again. From
     then on source offsets mean the new topic, so only the runs since then answer for them.
     """
 
-    __slots__ = (
-        "_first_mapped",
-        "_known_end",
-        "_positions",
-        "_restarts",
-        "_sources",
-        "_target_back",
-        "_targets",
-    )
+    __slots__ = ("_blocks", "_first_mapped", "_known_end", "_shape")
 
     def __init__(self, runs: Sequence[Run] = ()) -> None:
-        self.clear()
+        self._blocks: list[Block] = []
+        self._shape: _Shape | None = None
+        self._first_mapped: int | None = None
+        self._known_end = 0
         self.replace_from(runs)
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return sum(block.count for block in self._blocks)
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
 
     def __iter__(self) -> Iterator[Run]:
         return self.since(0)
 
     @property
     def first(self) -> Run | None:
-        return self._run(0) if self._positions else None
+        return self._blocks[0].first if self._blocks else None
 
     @property
     def last(self) -> Run | None:
-        return self._run(len(self) - 1) if self._positions else None
+        return self._blocks[-1].last if self._blocks else None
 
     @property
     def written_until(self) -> int:
@@ -82,9 +166,7 @@ class Runs:
     @property
     def source_restart_position(self) -> int:
         """Where the present source topic begins; the first position unless it was replaced."""
-        if not self._positions:
-            raise InvariantError("the lane has no runs")
-        return self._positions[self._era_start()]
+        return self._shaped().restart_position
 
     @property
     def overlap_at(self) -> int | None:
@@ -93,7 +175,8 @@ class Runs:
         Target offsets in runs are predictions. One made late by a mirror that had not seen
         another's records can be wrong until the lane is resynced; nothing translates until then.
         """
-        return None if self._target_back is None else self._positions[self._target_back]
+        back = self._shaped().overlap_block if self._blocks else None
+        return None if back is None else self._blocks[back].first.position
 
     @property
     def run_before_overlap(self) -> Run | None:
@@ -101,9 +184,10 @@ class Runs:
 
         Either of the two may be the wrong one, so it has the lower of the offsets they claim.
         """
-        if self._target_back is None:
+        index = self._shaped().overlap_block if self._blocks else None
+        if index is None:
             return None
-        before, back = self._run(self._target_back - 1), self._run(self._target_back)
+        before, back = self._blocks[index - 1].last, self._blocks[index].first
         records = back.position - before.position
         return Run(
             position=before.position,
@@ -113,65 +197,93 @@ class Runs:
 
     def replace_from(self, runs: Sequence[Run]) -> None:
         """Forget every run at or after the first one's position, and take these instead."""
-        if not runs:
-            return
-        require_ascending(runs)
-        self._truncate(bisect_left(self._positions, runs[0].position))
-        self._append(runs)
-        self._known_end = runs[-1].position + 1
+        if runs:
+            self.put(LooseRuns.of(runs), None)
 
     def replace_between(
         self, start_position: int, end_position: int | None, runs: Sequence[Run]
     ) -> None:
-        """Forget the runs in `[start, end)` and take these, of which the first begins at `start`.
-
-        What is known of the lane after `end` stays: a run that began inside and lasted beyond
-        begins again at `end`, unless the new ones say the same there. Where nothing is known after
-        `end`, it lasted only for want of another, and the new ones last instead.
-        """
-        if end_position is None:
-            self.replace_from(runs)
-            return
-        require_ascending(runs)
-        if not runs or runs[0].position != start_position or runs[-1].position >= end_position:
+        """Forget the runs in `[start, end)` and take these; the first begins at `start`."""
+        if end_position is not None and not (
+            runs and runs[0].position == start_position and runs[-1].position < end_position
+        ):
             raise InvariantError(f"not runs of [{start_position}, {end_position}): {runs[:3]}")
-        start, end = (
-            bisect_left(self._positions, position) for position in (start_position, end_position)
+        if runs:
+            self.put(LooseRuns.of(runs), end_position)
+
+    def put(self, block: Block, end_position: int | None, *, resumes: bool = True) -> None:
+        """Forget the runs from the block's first position to `end_position` and take the block's;
+        without end, all runs from there on.
+
+        What is known of the lane after the end stays: a run that began inside and lasted beyond
+        begins again at the end, unless the new ones say the same there. Where nothing is known
+        after the end, it lasted only for want of another, and the new ones last instead. So they
+        do where the block is a segment, which does not let others resume: see `segments`.
+        """
+        self._shape, self._first_mapped = None, None
+        start = self._split(block.first.position)
+        if end_position is None:
+            self._blocks[start:] = [block]
+            self._known_end = block.last.position + 1
+            return
+        end = self._split(end_position)
+        new = [block]
+        begins_there = end < len(self._blocks) and (
+            self._blocks[end].first.position == end_position
         )
-        after = [self._run(index) for index in range(end, len(self))]
-        begins_there = bool(after) and after[0].position == end_position
-        if end > start and end_position < self._known_end and not begins_there:
-            resumed = self._run(end - 1).at(end_position)
+        if resumes and end > start and end_position < self._known_end and not begins_there:
+            resumed = self._blocks[end - 1].last.at(end_position)
             exists = max(resumed.source_offset, resumed.target_offset) <= OFFSET_MAX
-            if exists and resumed != runs[-1].at(end_position):
-                after.insert(0, resumed)
-        self._truncate(start)
-        self._append(runs)
-        self._append(after)
+            if exists and resumed != block.last.at(end_position):
+                new.append(LooseRuns.of([resumed]))
+        self._blocks[start:end] = new
         self._known_end = max(self._known_end, end_position)
 
     def since(self, position: int) -> Iterator[Run]:
         """The runs that begin at or after `position`."""
-        start = bisect_left(self._positions, position)
-        return (self._run(index) for index in range(start, len(self)))
+        for block in self._blocks[self._block_at(position) :]:
+            if block.last.position < position:
+                continue
+            columns = block.columns()
+            start = bisect_left(columns.positions, position)
+            yield from (columns.run(index) for index in range(start, block.count))
 
     def explains(self, position: int) -> bool:
-        return bool(self._positions) and self._positions[0] <= position
+        return bool(self._blocks) and self._blocks[0].first.position <= position
 
     def source_offset_at(self, position: int) -> int:
-        index = self._index_at(position)
-        return self._sources[index] + position - self._positions[index]
+        return self.run_at(position).at(position).source_offset
 
     def target_offset_at(self, position: int) -> int:
-        index = self._index_at(position)
-        return self._targets[index] + position - self._positions[index]
+        return self.run_at(position).at(position).target_offset
+
+    def run_at(self, position: int) -> Run:
+        """The run that the record at `position` belongs to."""
+        if not self.explains(position):
+            raise InvariantError(f"no run explains position {position}")
+        block = self._blocks[self._block_at(position)]
+        if position >= block.last.position:
+            return block.last
+        columns = block.columns()
+        return columns.run(bisect_right(columns.positions, position) - 1)
 
     def position_of_source(self, source_offset: int) -> int:
         """Position of the first record at or after this offset of the present source topic.
 
         In the last run it counts on without end; the caller knows where the lane ends.
         """
-        return self._position_of(self._sources, source_offset, self._era_start())
+        shape = self._shaped()
+        start = shape.restart_block
+        index = bisect_right(
+            self._blocks, source_offset, lo=start + 1, key=lambda block: block.first.source_offset
+        )
+        block, floor = self._blocks[index - 1], shape.restart_position
+        if source_offset >= block.last.source_offset:
+            position = block.last.position + source_offset - block.last.source_offset
+        else:
+            columns = block.columns()
+            position = _position_in(columns.sources, columns.positions, source_offset, floor)
+        return self._before_block(index, position)
 
     def position_of_target(self, target_offset: int) -> int:
         """Position of the first mirrored record at or after this offset, past others' records.
@@ -180,76 +292,98 @@ class Runs:
         """
         if self.overlap_at is not None:
             raise InvariantError(f"target offsets go back at position {self.overlap_at}")
-        return self._position_of(self._targets, target_offset, 0)
+        index = bisect_right(
+            self._blocks, target_offset, lo=1, key=lambda block: block.first.target_offset
+        )
+        if not self._blocks:
+            raise InvariantError("the lane has no runs")
+        block = self._blocks[index - 1]
+        if target_offset >= block.last.target_offset:
+            position = block.last.position + target_offset - block.last.target_offset
+        else:
+            columns = block.columns()
+            position = _position_in(columns.targets, columns.positions, target_offset, 0)
+        return self._before_block(index, position)
 
     def identical(self, upto_position: int) -> bool:
         """Whether every record before `upto_position` has the same offset on both sides."""
-        mapped = self._first_mapped
-        return mapped is None or self._positions[mapped] >= upto_position
+        if self._first_mapped is None:
+            self._first_mapped = self._find_mapped()
+        return self._first_mapped >= upto_position
 
     def clear(self) -> None:
-        self._positions = array("q")
-        self._sources = array("q")
-        self._targets = array("q")
-        self._restarts: list[int] = []
-        self._target_back: int | None = None
-        self._first_mapped: int | None = None
-        self._known_end = 0
+        self._blocks, self._shape, self._first_mapped, self._known_end = [], None, None, 0
 
-    def _truncate(self, length: int) -> None:
-        del self._positions[length:]
-        del self._sources[length:]
-        del self._targets[length:]
-        while self._restarts and self._restarts[-1] >= length:
-            self._restarts.pop()
-        if self._target_back is not None and self._target_back >= length:
-            self._target_back = None
-        if self._first_mapped is not None and self._first_mapped >= length:
-            self._first_mapped = None
+    def _find_mapped(self) -> int:
+        for block in self._blocks:
+            if not block.is_identical:
+                positions, sources, targets = block.columns()
+                return next(
+                    position
+                    for position, source, target in zip(positions, sources, targets, strict=True)
+                    if source != target
+                )
+        return OFFSET_MAX
 
-    def _append(self, runs: Iterable[Run]) -> None:
-        previous = self.last
-        for run in runs:
-            if previous is not None:
-                records = run.position - previous.position
-                if run.source_offset < previous.source_offset + records:
-                    self._restarts.append(len(self))
-                target_goes_back = run.target_offset < previous.target_offset + records
-                if target_goes_back and self._target_back is None:
-                    self._target_back = len(self)
-            if self._first_mapped is None and run.source_offset != run.target_offset:
-                self._first_mapped = len(self)
-            self._positions.append(run.position)
-            self._sources.append(run.source_offset)
-            self._targets.append(run.target_offset)
-            previous = run
+    def _shaped(self) -> _Shape:
+        if not self._blocks:
+            raise InvariantError("the lane has no runs")
+        if self._shape is None:
+            self._shape = self._find_shape()
+        return self._shape
 
-    def _run(self, index: int) -> Run:
-        return Run(
-            position=self._positions[index],
-            source_offset=self._sources[index],
-            target_offset=self._targets[index],
-        )
+    def _find_shape(self) -> _Shape:
+        restart, restart_position = 0, self._blocks[0].first.position
+        overlap: int | None = None
+        before: Run | None = None
+        for index, block in enumerate(self._blocks):
+            first = block.first
+            if before is not None:
+                records = first.position - before.position
+                if first.source_offset < before.source_offset + records:
+                    restart, restart_position = index, first.position
+                if overlap is None and first.target_offset < before.target_offset + records:
+                    overlap = index
+            if block.goes_back:
+                columns = block.columns()
+                restart, restart_position = index, columns.positions[list(restarts(columns))[-1]]
+            before = block.last
+        return _Shape(restart, restart_position, overlap)
 
-    def _era_start(self) -> int:
-        return self._restarts[-1] if self._restarts else 0
+    def _block_at(self, position: int) -> int:
+        """Of the run at this position; the first one where it comes before all runs."""
+        found = bisect_right(self._blocks, position, key=lambda block: block.first.position)
+        return max(0, found - 1)
 
-    def _index_at(self, position: int) -> int:
-        index = bisect_right(self._positions, position) - 1
-        if index < 0:
-            raise InvariantError(f"no run explains position {position}")
+    def _before_block(self, index: int, position: int) -> int:
+        """The position, unless the block at `index` begins before it."""
+        if index < len(self._blocks):
+            return min(position, self._blocks[index].first.position)
+        return position
+
+    def _split(self, position: int) -> int:
+        """The first block with runs at or after `position`; one that has some before is cut."""
+        index = bisect_left(self._blocks, position, key=lambda block: block.first.position)
+        if index and self._blocks[index - 1].last.position >= position:
+            columns = self._blocks[index - 1].columns()
+            cut = bisect_left(columns.positions, position)
+            self._blocks[index - 1 : index] = [
+                LooseRuns(Columns(*(column[:cut] for column in columns))),
+                LooseRuns(Columns(*(column[cut:] for column in columns))),
+            ]
         return index
 
-    def _position_of(self, offsets: array[int], offset: int, start: int) -> int:
-        if not offsets:
-            raise InvariantError("the lane has no runs")
-        index = bisect_right(offsets, offset, lo=start) - 1
-        if index < start:
-            return self._positions[start]
-        position = self._positions[index] + offset - offsets[index]
-        if index + 1 < len(self):
-            return min(position, self._positions[index + 1])
-        return position
+
+def _position_in(
+    offsets: array[int], positions: array[int], offset: int, floor_position: int
+) -> int:
+    """Of the first record at or after `offset`, in the runs of a block since `floor_position`."""
+    start = bisect_left(positions, floor_position)
+    index = bisect_right(offsets, offset, lo=start) - 1
+    if index < start:
+        return positions[start]
+    position = positions[index] + offset - offsets[index]
+    return min(position, positions[index + 1]) if index + 1 < len(positions) else position
 
 
 def require_ascending(runs: Sequence[Run]) -> None:

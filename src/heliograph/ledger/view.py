@@ -1,10 +1,14 @@
-"""The ledger's records folded into what is known of each lane. No I/O; runs anywhere."""
+"""The ledger's records folded into what is known of each lane. No I/O; runs anywhere.
+
+Heads and runs are kept as bytes, the last ones of each key, and decoded when they are asked for: a
+ledger has many that nobody asks for before the next one comes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import assert_never
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, assert_never
 
 from heliograph.acl import AclBinding
 from heliograph.ledger.entries import (
@@ -24,13 +28,16 @@ from heliograph.ledger.entries import (
     MemoKey,
     RunsEntry,
     RunsKey,
+    SegmentEntry,
     StartEntry,
     StartKey,
 )
-from heliograph.ledger.entry_codec import decode, decode_key, decode_runs_entry
+from heliograph.ledger.entry_codec import decode, decode_key, encode, encode_key
+from heliograph.ledger.lane_fold import LaneFold
 from heliograph.ledger.runs import Runs
-from heliograph.ledger.runs_codec import encode_runs
 from heliograph.model import TopicName, TopicPartition
+
+_LANE_KINDS: Final = (b"head|", b"run|", b"start|", b"loss|")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +60,13 @@ class LedgerView:
     partition. Belongs to one task.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: Iterable[TopicPartition] | None = None) -> None:
+        """`lanes` are those to fold, where not all are: records of others are not looked at."""
+        self._only = None if lanes is None else {_lane_bytes(lane) for lane in lanes}
         self._flows: dict[int, FlowEntry] = {}
         self._holder: LeaseEntry | None = None
-        self._lanes: dict[TopicPartition, _LaneFold] = {}
+        self._folds: dict[bytes, LaneFold] = {}
+        """By topic and partition as they are in keys."""
         self._acls: dict[AclKey, AclEntry] = {}
         self._memos: dict[str, str] = {}
 
@@ -91,10 +101,15 @@ class LedgerView:
 
     @property
     def lanes(self) -> tuple[TopicPartition, ...]:
-        return tuple(sorted(self._lanes))
+        return tuple(sorted(fold.lane for fold in self._folds.values()))
+
+    @property
+    def unreadable_records(self) -> int:
+        """Values of lanes that were asked for and could not be decoded."""
+        return sum(fold.unreadable for fold in self._folds.values())
 
     def lane(self, topic: TopicName, partition: int) -> LaneRecord | None:
-        fold = self._lanes.get(TopicPartition(topic=topic, partition=partition))
+        fold = self.fold(topic, partition)
         if fold is None:
             return None
         return LaneRecord(
@@ -103,6 +118,27 @@ class LedgerView:
             losses=tuple(fold.losses.values()),
             starts=fold.starts_in_force(),
         )
+
+    def fold(self, topic: TopicName, partition: int) -> LaneFold | None:
+        """The lane's entries one by one."""
+        return self._folds.get(_lane_bytes(TopicPartition(topic=topic, partition=partition)))
+
+    def take(self, lanes: LedgerView) -> None:
+        """Take the lanes over from a view of the same ledger, read as far as this one."""
+        self._folds |= lanes._folds
+        if self._only is not None and lanes._only is not None:
+            self._only |= lanes._only
+
+    def drop(self, lanes: Iterable[TopicPartition]) -> None:
+        """Fold these no longer; only for a view that was given its lanes."""
+        if self._only is not None:
+            for lane in map(_lane_bytes, lanes):
+                self._only.discard(lane)
+                self._folds.pop(lane, None)
+
+    def folds(self, lane: TopicPartition) -> bool:
+        """Whether records of this lane are looked at."""
+        return self._only is None or _lane_bytes(lane) in self._only
 
     def begun(self) -> dict[TopicPartition, LaneRecord]:
         """The lanes that have a start, by source partition and in its order."""
@@ -124,26 +160,51 @@ class LedgerView:
         as they were written. So a writer may stop or die anywhere and nothing that was replaced
         comes back. The head is last: it is what says that there is a lane.
         """
-        fold = self._lanes.get(TopicPartition(topic=topic, partition=partition))
+        fold = self.fold(topic, partition)
         if fold is None:
             return ()
         counting = {start.key for start in fold.starts_in_force()}
         idle = [key for key in reversed(fold.starts) if key not in counting]
         others = [key for key in fold.written if isinstance(key, RunsKey) or key in counting]
-        head = (HeadKey(topic=topic, partition=partition),) if fold.head else ()
+        head = (HeadKey(topic=topic, partition=partition),) if fold.has_head else ()
         return (*fold.losses, *idle, *others, *head)
 
     def apply_record(self, key: bytes, value: bytes | None) -> None:
         """Fold one record of the topic; garbage raises `WireError` and changes nothing."""
-        entry = decode(key, value)
-        if entry is None:
-            self.remove(decode_key(key))
-        elif isinstance(entry, RunsEntry) and value is not None:
-            self._fold_of(entry.key).add_runs(entry, value)
+        if key.startswith(_LANE_KINDS):
+            lane = _lane_of(key)
+            if self._only is not None and lane not in self._only:
+                return
+            fold = self._folds.get(lane)
+            if value is not None and fold is not None and fold.is_next_head(key, value):
+                return
+        parsed = decode_key(key)
+        if value is None:
+            self._remove(parsed)
+        elif isinstance(parsed, HeadKey | RunsKey | LossKey | StartKey):
+            self._apply_to_lane(parsed, value)
         else:
-            self.apply(entry)
+            entry = decode(key, value)
+            if isinstance(entry, FlowEntry | LeaseEntry | AclEntry | MemoEntry):
+                self._apply(entry)
 
     def apply(self, entry: Entry) -> None:
+        """As if the entry had been read."""
+        match entry:
+            case FlowEntry() | LeaseEntry() | AclEntry() | MemoEntry():
+                self._apply(entry)
+            case LossEntry() | StartEntry():
+                self._fold_of(entry).put(entry)
+            case HeadEntry() | RunsEntry() | SegmentEntry():
+                self.apply_record(*encode(entry))
+            case _:
+                assert_never(entry)
+
+    def remove(self, key: EntryKey) -> None:
+        """Fold a tombstone; of something unknown it is nothing."""
+        self.apply_record(encode_key(key), None)
+
+    def _apply(self, entry: FlowEntry | LeaseEntry | AclEntry | MemoEntry) -> None:
         match entry:
             case FlowEntry():
                 # Compaction keeps the last record of a key, so that is where the key counts.
@@ -151,15 +212,6 @@ class LedgerView:
                 self._flows[entry.producer_id] = entry
             case LeaseEntry():
                 self._lease(entry)
-            case HeadEntry():
-                self._fold_of(entry).head = entry
-            case RunsEntry():
-                value = encode_runs(entry.runs, entry.end_position)
-                self._fold_of(entry).add_runs(entry, value)
-            case LossEntry():
-                self._fold_of(entry).add_loss(entry)
-            case StartEntry():
-                self._fold_of(entry).add_start(entry)
             case AclEntry():
                 self._acls[AclKey(binding=entry.binding)] = entry
             case MemoEntry():
@@ -167,36 +219,38 @@ class LedgerView:
             case _:
                 assert_never(entry)
 
-    def remove(self, key: EntryKey) -> None:
-        """Fold a tombstone; of something unknown it is nothing."""
-        if isinstance(key, FlowKey):
-            self._flows.pop(key.producer_id, None)
-            return
-        if isinstance(key, LeaseKey):
-            if self._holder is not None and self._holder.author == key.author:
-                self._holder = None
-            return
-        if isinstance(key, AclKey):
-            self._acls.pop(key, None)
-            return
-        if isinstance(key, MemoKey):
-            self._memos.pop(key.subject, None)
-            return
-        lane = TopicPartition(topic=key.topic, partition=key.partition)
-        fold = self._lanes.get(lane)
-        if fold is None:
-            return
+    def _apply_to_lane(self, key: HeadKey | RunsKey | LossKey | StartKey, value: bytes) -> None:
         match key:
             case HeadKey():
-                fold.head = None
-            case LossKey():
-                fold.losses.pop(key, None)
-            case RunsKey() | StartKey():
-                fold.forget(key)
+                self._fold_of(key).put_head(encode_key(key), value)
+            case RunsKey():
+                self._fold_of(key).put_runs(key, value)
+            case LossKey() | StartKey():
+                entry = decode(encode_key(key), value)
+                if isinstance(entry, LossEntry | StartEntry):
+                    self._fold_of(key).put(entry)
             case _:
                 assert_never(key)
-        if fold.is_empty:
-            del self._lanes[lane]
+
+    def _remove(self, key: EntryKey) -> None:
+        match key:
+            case FlowKey():
+                self._flows.pop(key.producer_id, None)
+            case LeaseKey():
+                if self._holder is not None and self._holder.author == key.author:
+                    self._holder = None
+            case AclKey():
+                self._acls.pop(key, None)
+            case MemoKey():
+                self._memos.pop(key.subject, None)
+            case HeadKey() | LossKey() | RunsKey() | StartKey():
+                fold = self.fold(key.topic, key.partition)
+                if fold is not None:
+                    fold.remove(key)
+                    if fold.is_empty:
+                        del self._folds[_lane_bytes(fold.lane)]
+            case _:
+                assert_never(key)
 
     def _lease(self, entry: LeaseEntry) -> None:
         holder = self._holder
@@ -206,74 +260,17 @@ class LedgerView:
         elif holder is None or is_own or entry.at_ms > holder.until_ms:
             self._holder = entry
 
-    def _fold_of(self, of: HeadEntry | RunsEntry | RunsKey | LossEntry | StartEntry) -> _LaneFold:
+    def _fold_of(
+        self, of: HeadKey | RunsKey | LossKey | StartKey | LossEntry | StartEntry
+    ) -> LaneFold:
         lane = TopicPartition(topic=of.topic, partition=of.partition)
-        return self._lanes.setdefault(lane, _LaneFold())
+        return self._folds.setdefault(_lane_bytes(lane), LaneFold(lane))
 
 
-@dataclass(slots=True, kw_only=True)
-class _LaneFold:
-    head: HeadEntry | None = None
-    losses: dict[LossKey, LossEntry] = field(default_factory=dict)
-    written: dict[StartKey | RunsKey, StartEntry | bytes] = field(default_factory=dict)
-    """The last entry of each key, in log order; runs as bytes, for there may be a million."""
-    starts: dict[StartKey, StartEntry] = field(default_factory=dict)
-    """Those of `written`, which are few."""
-    _runs: Runs = field(default_factory=Runs)
-    _is_stale: bool = False
-    """Whether an entry that `_runs` comes from is gone, so that it must be made again."""
+def _lane_bytes(lane: TopicPartition) -> bytes:
+    return f"{lane.topic}|{lane.partition}".encode()
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.head or self.losses or self.written)
 
-    @property
-    def runs(self) -> Runs:
-        if self._is_stale:
-            self._is_stale = False
-            self._runs.clear()
-            counting = set(self.starts_in_force())
-            for key, entry in self.written.items():
-                if isinstance(entry, StartEntry):
-                    if entry in counting:
-                        self._runs.replace_from((entry.run,))
-                elif isinstance(key, RunsKey):
-                    self._replace(decode_runs_entry(key, entry))
-        return self._runs
-
-    def starts_in_force(self) -> tuple[StartEntry, ...]:
-        first: dict[int, StartEntry] = {}
-        for start in self.starts.values():
-            first.setdefault(start.position, start)
-        return tuple(first[position] for position in sorted(first))
-
-    def add_start(self, entry: StartEntry) -> None:
-        self.forget(entry.key)
-        self.written[entry.key] = self.starts[entry.key] = entry
-        if entry in self.starts_in_force():
-            self._runs.replace_from((entry.run,))
-
-    def add_runs(self, entry: RunsEntry, value: bytes) -> None:
-        self.forget(entry.key)
-        self.written[entry.key] = value
-        self._replace(entry)
-
-    def forget(self, key: StartKey | RunsKey) -> None:
-        # Taking one entry's part out of the runs would need all that it once replaced.
-        self._is_stale |= self.written.pop(key, None) is not None
-        if isinstance(key, StartKey):
-            self.starts.pop(key, None)
-
-    def add_loss(self, entry: LossEntry) -> None:
-        key = LossKey(
-            topic=entry.topic,
-            partition=entry.partition,
-            position=entry.position,
-            lost_start=entry.lost.start,
-        )
-        # Compaction keeps the last record of a key, so that is where it stands among the others.
-        self.losses.pop(key, None)
-        self.losses[key] = entry
-
-    def _replace(self, entry: RunsEntry) -> None:
-        self._runs.replace_between(entry.runs[0].position, entry.end_position, entry.runs)
+def _lane_of(key: bytes) -> bytes:
+    """Topic and partition of a key of `_LANE_KINDS`, as they are in it."""
+    return b"|".join(key.split(b"|", 3)[1:3])

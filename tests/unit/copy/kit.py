@@ -13,7 +13,7 @@ from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running
 from heliograph.copy.slot import Slot
 from heliograph.copy.targets import TargetSide
-from heliograph.errors import LeaderMoved
+from heliograph.errors import LeaderMoved, MirrorError
 from heliograph.ledger.runs import Run
 from heliograph.ledger.view import LedgerView
 from heliograph.model import (
@@ -39,6 +39,8 @@ class FakeLedger:
     def __init__(self) -> None:
         self.tickets = self.durable = 0
         self.view = LedgerView()
+        self.problem: MirrorError | None = None
+        self.problem_since_ms = 0
 
     def write_soon(self, entries: list[Any]) -> int:
         self.tickets += len(entries)

@@ -6,9 +6,12 @@ import asyncio
 from typing import Any
 
 from heliograph.broker.cluster import Leader
+from heliograph.clock import now_ms
 from heliograph.copy.phases import StreamKey
 from heliograph.copy.targets import TargetSide
+from heliograph.errors import BrokerUnreachable, NotAuthorised
 from heliograph.ledger.runs import Run
+from heliograph.model import Copying, Stalled, StallReason
 from tests.unit.copy.kit import (
     OfferedTargets,
     QuietSlot,
@@ -42,7 +45,7 @@ def test_a_batch_without_runs_behind_one_that_waits_for_its_own_lets_it_go_all_t
     side.enqueue(lane, running, chunk(running, [Run(position=0, source_offset=7, target_offset=0)]))
     side.enqueue(lane, running, chunk(running))
 
-    for ledger.durable in (1, 2):
+    for ledger.durable in (1, 2):  # type: ignore[misc]
         side.release(lane.spec.id.flow)
 
     assert [batch.ticket for batch in running.outgoing] == [2, 2]
@@ -69,7 +72,7 @@ def test_a_lane_that_let_go_of_its_batches_waits_for_no_ledger() -> None:
     lane.enter(running)
     side.enqueue(lane, running, chunk(running, [Run(position=0, source_offset=9, target_offset=0)]))
     lane.enter(running_at(lane))
-    lane.flow.ledger.durable = 1
+    lane.flow.ledger.durable = 1  # type: ignore[misc]
 
     side.release(lane.spec.id.flow)
 
@@ -102,3 +105,25 @@ def test_a_lane_changes_its_connection_only_while_nothing_is_in_flight() -> None
     keys = asyncio.run(offer())
 
     assert [None if key is None else key[1] for key in keys] == [1, 1, 2]
+
+
+def test_a_lane_whose_runs_cannot_be_written_shows_why_and_goes_on_when_they_can() -> None:
+    side, lane = OfferedTargets(QuietSlot()), carried_lane()
+    running = running_at(lane)
+    lane.enter(running)
+    lane.source_seen.end_offset = 100
+    side.enqueue(lane, running, chunk(running, [Run(position=0, source_offset=9, target_offset=0)]))
+    ledger = lane.flow.ledger
+
+    ledger.problem = NotAuthorised("no WRITE")  # type: ignore[misc]
+    stalled = lane.state()
+    ledger.problem = BrokerUnreachable("for a moment")  # type: ignore[misc]
+    ledger.problem_since_ms = now_ms()  # type: ignore[misc]
+    brief = lane.state()
+    ledger.problem, ledger.durable = None, 1  # type: ignore[misc]
+
+    assert isinstance(stalled, Stalled)
+    assert (stalled.reason, stalled.retrying) == (StallReason.NOT_AUTHORISED, True)
+    assert stalled.detail == "the ledger cannot be written: no WRITE"
+    assert isinstance(brief, Copying)
+    assert isinstance(lane.state(), Copying)

@@ -22,12 +22,14 @@ from heliograph.ledger.entries import (
     LossEntry,
     MemoEntry,
     RunsEntry,
+    SegmentEntry,
     StartEntry,
     ledger_topic,
     new_author,
     runs_entries,
 )
 from heliograph.ledger.entry_codec import MEMO_BYTES_MAX, decode, encode
+from heliograph.ledger.packed_runs import pack_runs
 from heliograph.ledger.runs import OFFSET_MAX, Run
 from heliograph.model import (
     ClusterAlias,
@@ -93,6 +95,12 @@ RUNS = RunsEntry(
         Run(position=1345, source_offset=0, target_offset=1350),
     ),
 )
+SEGMENT = SegmentEntry(
+    topic=ORDERS,
+    partition=3,
+    author=AUTHOR,
+    packed=pack_runs(RUNS.runs[:3], 1400),
+)
 LOSS = LossEntry(
     topic=ORDERS,
     partition=3,
@@ -121,6 +129,7 @@ EXAMPLES: dict[str, Entry] = {
     "start": START,
     "head": HEAD,
     "run": RUNS,
+    "segment": SEGMENT,
     "loss": LOSS,
     "acl": ACL,
     "memo": MEMO,
