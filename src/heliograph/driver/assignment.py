@@ -3,6 +3,7 @@ No I/O; runs on the driver."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -200,23 +201,50 @@ def _balance(board: _Board, room: frozenset[SlotId], units: Sequence[_Together])
     average = sum(loads[slot] for slot in sorted(room)) / len(room)
     if max(loads[slot] for slot in room) <= IMBALANCE_MAX * average:
         return False
-    weight = {unit: sum(board.weight(lane) for lane in unit) for unit in units}
+    standing = _Standing(board, units)
     moved = False
     while True:
         heaviest = max(room, key=lambda slot: (loads[slot], slot))
         lightest = board.lightest(room)
         if loads[heaviest] <= _IMBALANCE_AIM * average:
             return moved
-        gap = loads[heaviest] - loads[lightest]
-        movable = [
-            unit
-            for unit in units
-            if board.placed[unit[0]] == heaviest and weight[unit] < gap * (1 - _GAIN_MIN)
-        ]
-        if not movable:
+        chosen = standing.take(heaviest, loads[heaviest] - loads[lightest])
+        if chosen is None:
             return moved
-        # Nearest to half the gap evens the two slots out; heavier or lighter helps less.
-        chosen = min(movable, key=lambda unit: (abs(weight[unit] - gap / 2), unit))
         for lane in chosen:
             board.move(lane, lightest)
+        standing.add(chosen, lightest)
         moved = True
+
+
+class _Standing:
+    """The units on each slot by weight, so that a move looks at two of them and not at all."""
+
+    def __init__(self, board: _Board, units: Sequence[_Together]) -> None:
+        weighed = [(sum(board.weight(lane) for lane in unit), unit) for unit in units]
+        # Stable: of equal weights the first stays first.
+        weighed.sort(key=lambda pair: pair[0])
+        self._units = [unit for _, unit in weighed]
+        self._entries = {unit[0]: (weight, at) for at, (weight, unit) in enumerate(weighed)}
+        self._on: defaultdict[SlotId, list[tuple[float, int]]] = defaultdict(list)
+        for at, (weight, unit) in enumerate(weighed):
+            self._on[board.placed[unit[0]]].append((weight, at))
+
+    def take(self, slot: SlotId, gap: float) -> _Together | None:
+        """The unit on the slot nearest to half the gap: heavier or lighter evens out less."""
+        entries, middle = self._on[slot], gap / 2
+        above = bisect_right(entries, (middle, len(self._units)))
+        near = entries[above : above + 1]
+        if above:
+            # The first of those that weigh the same.
+            lighter = bisect_left(entries, (entries[above - 1][0], -1))
+            near.append(entries[lighter])
+        near = [entry for entry in near if entry[0] < gap * (1 - _GAIN_MIN)]
+        if not near:
+            return None
+        chosen = min(near, key=lambda entry: (abs(entry[0] - middle), entry[1]))
+        del entries[bisect_left(entries, chosen)]
+        return self._units[chosen[1]]
+
+    def add(self, unit: _Together, slot: SlotId) -> None:
+        insort(self._on[slot], self._entries[unit[0]])

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Protocol
 
 from heliograph.clock import monotonic_s
@@ -20,6 +21,7 @@ from heliograph.engine.messages import (
     Beat,
     Down,
     Hello,
+    MoreLanes,
     Progress,
     Settled,
     Up,
@@ -27,6 +29,7 @@ from heliograph.engine.messages import (
     decode_up,
     encode_down,
     encode_up,
+    hello_messages,
 )
 from heliograph.errors import InvariantError, LinkError
 
@@ -141,9 +144,7 @@ class LinkServer:
         try:
             async with asyncio.timeout(_HANDSHAKE_S_MAX):
                 stream = await welcome(reader, writer, self._token)
-                hello = decode_up(await stream.receive())
-            if not isinstance(hello, Hello):
-                raise LinkError(f"expected hello, got {hello.kind}")
+                hello = await _receive_hello(stream)
             session = Session(stream, hello)
             self._listener.hello(session)
             while session.is_open:
@@ -166,8 +167,21 @@ class LinkServer:
                 session.send(message)
             case Progress() | Settled():
                 self._listener.heard(session, message)
-            case Hello():
+            case Hello() | MoreLanes():
                 raise LinkError("hello was said before")
+
+
+async def _receive_hello(stream: FrameStream) -> Hello:
+    hello = decode_up(await stream.receive())
+    if not isinstance(hello, Hello):
+        raise LinkError(f"expected hello, got {hello.kind}")
+    lanes, count = list(hello.lanes), len(hello.lanes) + hello.lanes_to_come
+    while len(lanes) < count:
+        more = decode_up(await stream.receive())
+        if not isinstance(more, MoreLanes) or not more.lanes:
+            raise LinkError(f"expected the rest of hello, got {more.kind}")
+        lanes += more.lanes
+    return replace(hello, lanes=tuple(lanes), lanes_to_come=0)
 
 
 class LinkClient:
@@ -227,7 +241,8 @@ class LinkClient:
                 raise
         beating = asyncio.create_task(self._beat(stream))
         try:
-            stream.send(encode_up(self._hello()))
+            for part in hello_messages(self._hello()):
+                stream.send(encode_up(part))
             self._stream = stream
             self.connections += 1
             while True:

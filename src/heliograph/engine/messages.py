@@ -5,13 +5,15 @@ Every message has a `kind`; the JSON body of a frame is one message.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from heliograph.errors import LinkError
 from heliograph.model import FlowId, Lane, LaneId, LaneProgress, SlotId
+
+LANES_PER_MESSAGE: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,17 @@ class Hello:
     machine: str
     pid: int
     lanes: tuple[Lane, ...]
+    lanes_to_come: int = 0
+    """In `MoreLanes` that follow at once: a frame has a bound, the lanes of a slot have none."""
     kind: Literal["hello"] = "hello"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreLanes:
+    """The rest of a hello."""
+
+    lanes: tuple[Lane, ...]
+    kind: Literal["more_lanes"] = "more_lanes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +118,20 @@ class Settled:
 
 
 Down = AddLanes | RemoveLanes | PauseLanes | ResumeLanes | Throttle | Drain | Stop | Beat
-Up = Hello | Progress | Settled | Beat
+Up = Hello | MoreLanes | Progress | Settled | Beat
 
 _DOWN: Final[TypeAdapter[Down]] = TypeAdapter(Annotated[Down, Field(discriminator="kind")])
 _UP: Final[TypeAdapter[Up]] = TypeAdapter(Annotated[Up, Field(discriminator="kind")])
+
+
+def hello_messages(hello: Hello) -> list[Hello | MoreLanes]:
+    """The hello in parts that each fit a frame."""
+    first, rest = hello.lanes[:LANES_PER_MESSAGE], hello.lanes[LANES_PER_MESSAGE:]
+    more = [
+        MoreLanes(lanes=rest[start : start + LANES_PER_MESSAGE])
+        for start in range(0, len(rest), LANES_PER_MESSAGE)
+    ]
+    return [replace(hello, lanes=first, lanes_to_come=len(rest)), *more]
 
 
 def encode_down(message: Down) -> bytes:

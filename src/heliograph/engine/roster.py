@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from heliograph.engine.messages import (
+    LANES_PER_MESSAGE,
     AddLanes,
     Down,
     PauseLanes,
@@ -21,8 +22,6 @@ from heliograph.engine.messages import (
 )
 from heliograph.errors import InvariantError
 from heliograph.model import FlowId, Lane, LaneId, SlotId
-
-_LANES_PER_MESSAGE: Final = 2_000
 
 _T = TypeVar("_T")
 Order = tuple[SlotId, Down]
@@ -37,11 +36,19 @@ class _Held:
 
 
 class Roster:
-    """Every method that changes something returns what is to be sent because of it, in order."""
+    """Every method that changes something returns what is to be sent because of it, in order.
+
+    Each looks only at the lanes its event is about: the beats of all slots would wait for a look at
+    tens of thousands of them.
+    """
 
     def __init__(self) -> None:
         self._wanted: dict[LaneId, tuple[SlotId, Lane]] = {}
+        self._wanted_of: dict[SlotId, list[LaneId]] = {}
         self._held: dict[LaneId, _Held] = {}
+        self._held_of: defaultdict[SlotId, dict[LaneId, None]] = defaultdict(dict)
+        """By slot, in the order in which they came."""
+        self._counts: Counter[tuple[SlotId, FlowId]] = Counter()
         self._present: set[SlotId] = set()
         self._paused: set[LaneId] = set()
         self._limits: dict[FlowId, int] = {}
@@ -50,32 +57,38 @@ class Roster:
     def want(self, assignment: Mapping[SlotId, Iterable[Lane]]) -> list[Order]:
         """Replace what is wanted as a whole."""
         wanted: dict[LaneId, tuple[SlotId, Lane]] = {}
+        wanted_of: dict[SlotId, list[LaneId]] = {}
         for slot, lanes in assignment.items():
+            wanted_of[slot] = []
             for lane in lanes:
                 if lane.id in wanted:
                     raise InvariantError(f"{lane.id} is assigned to two slots")
                 wanted[lane.id] = slot, lane
-        self._wanted = wanted
+                wanted_of[slot].append(lane.id)
+        before, self._wanted, self._wanted_of = self._wanted, wanted, wanted_of
         self._paused &= wanted.keys()
-        return self._next_orders()
+        gone = self._held.keys() - wanted.keys()
+        changed = [i for i, wish in wanted.items() if before.get(i) != wish or i not in self._held]
+        return self._next_orders([*(i for i in self._held if i in gone), *changed])
 
     def pause(self, ids: Iterable[LaneId]) -> list[Order]:
+        ids = tuple(ids)
         self._paused |= set(ids)
-        return self._next_orders()
+        return self._next_orders(ids)
 
     def resume(self, ids: Iterable[LaneId]) -> list[Order]:
         """Also lifts a pause that came with the lane's spec, until the next assignment."""
-        lifted = set(ids)
-        self._paused -= lifted
+        lifted = [lane_id for lane_id in dict.fromkeys(ids) if lane_id in self._wanted]
+        self._paused.difference_update(lifted)
         stalled: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
-        for lane_id in lifted & self._wanted.keys():
+        for lane_id in lifted:
             slot, lane = self._wanted[lane_id]
             self._wanted[lane_id] = slot, replace(lane, paused=False)
             held = self._held.get(lane_id)
             # One that was not paused may be stalled, which only its slot knows; it is told as well.
             if held is not None and held.slot == slot and not (held.lane.paused or held.leaving):
                 stalled[slot].append(lane_id)
-        orders = self._next_orders()
+        orders = self._next_orders(lifted)
         for slot, lane_ids in stalled.items():
             if slot in self._present:
                 orders += [(slot, ResumeLanes(ids=c)) for c in _chunks(lane_ids)]
@@ -86,18 +99,19 @@ class Roster:
             self._limits.pop(flow, None)
         else:
             self._limits[flow] = bytes_per_s
-        return self._next_orders()
+        return self._next_orders(())
 
     def arrived(self, slot: SlotId, lanes: Iterable[Lane]) -> list[Order]:
         """A slot connected and carries `lanes`; what it was told before may not have reached it."""
-        self._held = {i: held for i, held in self._held.items() if held.slot != slot}
+        held_before = self._release_all(slot)
         self._limits_told = {key: v for key, v in self._limits_told.items() if key[0] != slot}
         for lane in lanes:
             if lane.id in self._held:
                 raise InvariantError(f"{lane.id} is carried by two slots")
-            self._held[lane.id] = _Held(slot=slot, lane=lane)
+            self._hold(_Held(slot=slot, lane=lane))
         self._present.add(slot)
-        return self._next_orders()
+        touched = [*held_before, *self._held_of[slot], *self._wanted_of.get(slot, ())]
+        return self._next_orders(touched)
 
     def silent(self, slot: SlotId) -> None:
         """Not connected; it may still carry what it holds."""
@@ -106,15 +120,15 @@ class Roster:
     def over(self, slot: SlotId) -> list[Order]:
         """The slot carries nothing any more, for certain."""
         self._present.discard(slot)
-        self._held = {i: held for i, held in self._held.items() if held.slot != slot}
-        return self._next_orders()
+        return self._next_orders(self._release_all(slot))
 
     def settled(self, slot: SlotId, ids: Iterable[LaneId]) -> list[Order]:
+        ids = tuple(ids)
         for lane_id in ids:
             held = self._held.get(lane_id)
             if held is not None and held.slot == slot:
-                del self._held[lane_id]
-        return self._next_orders()
+                self._release(held)
+        return self._next_orders(ids)
 
     @property
     def in_place(self) -> bool:
@@ -127,30 +141,54 @@ class Roster:
     def holders(self) -> Mapping[LaneId, SlotId]:
         return {lane_id: held.slot for lane_id, held in self._held.items()}
 
+    def held_count(self, slot: SlotId) -> int:
+        return len(self._held_of[slot])
+
     def is_wanted(self, lane_id: LaneId) -> bool:
         return lane_id in self._wanted
 
-    def _next_orders(self) -> list[Order]:
+    def _hold(self, held: _Held) -> None:
+        lane_id = held.lane.id
+        if lane_id not in self._held:
+            self._held_of[held.slot][lane_id] = None
+            self._counts[held.slot, lane_id.flow] += 1
+        self._held[lane_id] = held
+
+    def _release(self, held: _Held) -> None:
+        lane_id = held.lane.id
+        del self._held[lane_id], self._held_of[held.slot][lane_id]
+        self._counts[held.slot, lane_id.flow] -= 1
+
+    def _release_all(self, slot: SlotId) -> list[LaneId]:
+        ids = list(self._held_of[slot])
+        for lane_id in ids:
+            self._release(self._held[lane_id])
+        return ids
+
+    def _next_orders(self, ids: Iterable[LaneId]) -> list[Order]:
+        """What these lanes' slots are to be told; of all others nothing has changed."""
         removes: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
         adds: defaultdict[SlotId, list[Lane]] = defaultdict(list)
         pauses: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
         resumes: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
-        for lane_id, held in list(self._held.items()):
-            wish = self._wanted.get(lane_id)
-            stays = wish is not None and wish[0] == held.slot
-            if not stays and not held.leaving and held.slot in self._present:
-                removes[held.slot].append(lane_id)
-                self._held[lane_id] = replace(held, leaving=True)
-        for lane_id, (slot, spec) in self._wanted.items():
-            lane = replace(spec, paused=spec.paused or lane_id in self._paused)
-            told = self._held.get(lane_id)
-            if slot not in self._present or (told and (told.slot != slot or told.leaving)):
+        for lane_id in dict.fromkeys(ids):
+            held, wish = self._held.get(lane_id), self._wanted.get(lane_id)
+            if held is not None and (wish is None or wish[0] != held.slot):
+                if not held.leaving and held.slot in self._present:
+                    removes[held.slot].append(lane_id)
+                    self._hold(replace(held, leaving=True))
                 continue
-            if told is None or replace(told.lane, paused=lane.paused) != lane:
+            if wish is None or (held is not None and held.leaving):
+                continue
+            slot, spec = wish
+            if slot not in self._present:
+                continue
+            lane = replace(spec, paused=spec.paused or lane_id in self._paused)
+            if held is None or replace(held.lane, paused=lane.paused) != lane:
                 adds[slot].append(lane)
-            elif told.lane.paused != lane.paused:
+            elif held.lane.paused != lane.paused:
                 (pauses if lane.paused else resumes)[slot].append(lane_id)
-            self._held[lane_id] = _Held(slot=slot, lane=lane)
+            self._hold(_Held(slot=slot, lane=lane))
         orders: list[Order] = []
         orders += [(s, RemoveLanes(ids=c)) for s, ids in removes.items() for c in _chunks(ids)]
         # Limits first, so that a lane never runs unthrottled.
@@ -162,12 +200,13 @@ class Roster:
 
     def _limit_orders(self) -> list[Order]:
         """A flow's limit is shared out by the lanes each slot holds."""
-        lanes = Counter((held.slot, lane_id.flow) for lane_id, held in self._held.items())
-        totals = Counter(lane_id.flow for lane_id in self._held)
+        totals: Counter[FlowId] = Counter()
+        for (_, flow), count in self._counts.items():
+            totals[flow] += count
         shares = {
             (slot, flow): max(1, self._limits[flow] * count // totals[flow])
-            for (slot, flow), count in lanes.items()
-            if flow in self._limits and slot in self._present
+            for (slot, flow), count in self._counts.items()
+            if count and flow in self._limits and slot in self._present
         }
         orders: list[Order] = []
         for key, share in shares.items():
@@ -183,6 +222,6 @@ class Roster:
 
 def _chunks(items: list[_T]) -> list[tuple[_T, ...]]:
     return [
-        tuple(items[start : start + _LANES_PER_MESSAGE])
-        for start in range(0, len(items), _LANES_PER_MESSAGE)
+        tuple(items[start : start + LANES_PER_MESSAGE])
+        for start in range(0, len(items), LANES_PER_MESSAGE)
     ]

@@ -6,7 +6,6 @@ Knows jobs and sessions by their seams, so that every sequence of events can be 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -202,7 +201,6 @@ class SlotSupervisor:
 
     def health(self) -> tuple[SlotHealth, ...]:
         now_s = self._clock_s()
-        lanes = Counter(self.roster.holders().values())
         return tuple(
             SlotHealth(
                 slot=post.slot,
@@ -211,7 +209,7 @@ class SlotSupervisor:
                 replaced=post.replaced,
                 attempt=post.attempt,
                 pid=post.pid,
-                lanes=lanes[post.slot],
+                lanes=self.roster.held_count(post.slot),
                 silent_ms=0 if post.heard_s is None else int((now_s - post.heard_s) * 1000),
                 detail=post.detail,
             )

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from heliograph.copy.flow import FetchLimits
 
 _log: Final = logging.getLogger(__name__)
-PROGRESS_INTERVAL_S: Final = 0.25
+_PROGRESS_INTERVAL_S: Final = 0.25
+_PROGRESS_INTERVAL_S_MAX: Final = 10.0
+_LANES_PER_INTERVAL: Final = 1_000
 _LANES_PER_REPORT: Final = 5_000
 
 Clusters = Mapping[ClusterAlias, "ClusterConfig"]
@@ -204,6 +206,13 @@ def _judge(
     return Outcome.FAILED, "the carrier ended by itself"
 
 
+def progress_interval_s(lanes: int) -> float:
+    """Longer with more lanes, so that looking at them costs the slot, and hearing of them the
+    driver, the same few hundredths of a core however many there are."""
+    slower = max(1.0, lanes / _LANES_PER_INTERVAL)
+    return min(_PROGRESS_INTERVAL_S * slower, _PROGRESS_INTERVAL_S_MAX)
+
+
 class _Slot:
     """Turns the driver's messages into calls on the carrier, and its progress into messages."""
 
@@ -226,7 +235,7 @@ class _Slot:
 
     async def report(self) -> None:
         while True:
-            await asyncio.sleep(PROGRESS_INTERVAL_S)
+            await asyncio.sleep(progress_interval_s(len(self._carried)))
             self._report(self._carrier.progress())
 
     def _report(self, lanes: tuple[LaneProgress, ...]) -> None:

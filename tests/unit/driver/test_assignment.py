@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from heliograph.driver.assignment import assign, weigh
 from heliograph.model import (
     ClusterAlias,
@@ -125,3 +127,20 @@ def test_a_lane_weighs_what_it_carries_and_what_it_must_catch_up() -> None:
     behind = weigh(LaneLoad(bytes_per_s=0.0, lag_bytes=60 * 2**20))
 
     assert (idle, busy, behind) == (1.0, 4.0, 2.0)
+
+
+def test_evening_out_thousands_of_lanes_takes_a_moment() -> None:
+    """A move looks at the lanes nearest in weight, not at all of them, which took minutes."""
+    lanes = [lane(number) for number in range(10_000)]
+    slots = [SlotId(number) for number in range(10)]
+    current = {each: slots[at % 10] for at, each in enumerate(lanes)}
+    weights = {each: 1.0 + (at % 97) / 2 for at, each in enumerate(lanes) if at % 10 == 0}
+
+    began_s = time.perf_counter()
+    placed = assign(lanes, slots, current, weights)
+
+    assert time.perf_counter() - began_s < 5.0
+    loads = dict.fromkeys(slots, 0.0)
+    for each, slot in placed.items():
+        loads[slot] += weights.get(each, 1.0)
+    assert max(loads.values()) <= 1.2 * sum(loads.values()) / len(slots)

@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -33,6 +34,7 @@ from heliograph.engine.messages import (
     decode_up,
     encode_down,
     encode_up,
+    hello_messages,
 )
 from heliograph.errors import InvariantError, LinkError
 from heliograph.model import SlotId
@@ -322,3 +324,40 @@ def test_a_link_that_is_closed_says_so(server: LinkServer, loop: LoopThread, por
 
     with pytest.raises(LinkError, match="closed"):
         server.check()
+
+
+def test_a_slot_with_more_lanes_than_a_frame_holds_says_hello_in_parts(ear: Ear, port: int) -> None:
+    many = replace(HELLO, lanes=tuple(lane(number) for number in range(5_000)))
+
+    async def say() -> None:
+        stream = await join(port)
+        for part in hello_messages(many):
+            stream.send(encode_up(part))
+        await stream.receive()
+        stream.close()
+
+    asyncio.run(say())
+
+    assert [session.hello for session in ear.sessions] == [many]
+
+
+def test_the_hello_of_fifty_thousand_lanes_fits_its_frames() -> None:
+    many = replace(HELLO, lanes=(lane(0, topic="t" * 249),) * 50_000)
+
+    sizes = {len(encode_up(part)) for part in hello_messages(many)[:2]}
+
+    assert max(sizes) < FRAME_BYTES_MAX // 8
+
+
+def test_what_is_not_the_rest_of_a_hello_ends_the_connection(ear: Ear, port: int) -> None:
+    async def say() -> None:
+        stream = await join(port)
+        stream.send(encode_up(replace(HELLO, lanes_to_come=1)))
+        stream.send(encode_up(Beat(number=1)))
+        with pytest.raises(asyncio.IncompleteReadError):
+            await stream.receive()
+        stream.close()
+
+    asyncio.run(say())
+
+    assert ear.sessions == []

@@ -20,7 +20,14 @@ from heliograph.engine.messages import (
     Settled,
     Stop,
 )
-from heliograph.engine.task import CarrierFactory, Outcome, SlotOrder, SlotResult, run_slot
+from heliograph.engine.task import (
+    CarrierFactory,
+    Outcome,
+    SlotOrder,
+    SlotResult,
+    progress_interval_s,
+    run_slot,
+)
 from heliograph.model import LaneId, LaneProgress, SlotId
 from tests.kit.loop_thread import LoopThread, loop_thread
 from tests.kit.topics import wait_until
@@ -189,3 +196,9 @@ def test_only_lanes_that_changed_are_reported(run: Run, script: Script, loop: Lo
     seen = [progress.lane for progress in script.reports]
     assert seen.count(still.id) == 1
     assert seen.count(moving.id) > 1
+
+
+def test_progress_is_reported_more_rarely_the_more_lanes_there_are() -> None:
+    intervals = [progress_interval_s(lanes) for lanes in (0, 1_000, 10_000, 1_000_000)]
+
+    assert intervals == [0.25, 0.25, 2.5, 10.0]
