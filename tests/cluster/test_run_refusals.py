@@ -9,10 +9,23 @@ from typing import Any
 
 import pytest
 
+from heliograph.compat.mirror_client import MirrorClient
 from heliograph.config.load import load_config
+from heliograph.config.sections import IDENTITY_POLICY
 from heliograph.driver import run as driver
 from heliograph.driver.run import RunResult, run_mirror
-from heliograph.model import ClusterAlias, FlowId, Idle, Lane, LaneId, LaneProgress, SlotId
+from heliograph.inspect.dry_run import plan_flows
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Idle,
+    Lane,
+    LaneId,
+    LaneProgress,
+    SlotId,
+    TopicName,
+)
+from heliograph.topics.provisioning import Severity
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import write_config
@@ -92,3 +105,48 @@ def test_a_replication_factor_that_the_target_does_not_have_ends_a_run_with_its_
     assert not result.is_well
     for words in named:
         assert words.format(A=source) in result.failures[flow]
+
+
+def test_a_topic_is_not_copied_onto_itself_through_two_aliases_of_one_cluster(
+    pair: dict[str, LocalCluster],
+    topic: TopicNames,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A name kept within one cluster: every record would be its own copy's source for ever."""
+    orders = create_topic(pair["A"], topic("orders"))
+    file = write_config(
+        tmp_path / "mm2.properties",
+        {"twinA": pair["A"], "twinB": pair["A"]},
+        {"twinA->twinB": {"topics": orders, "replication.policy.class": IDENTITY_POLICY}},
+    )
+
+    result = run_once(file)
+    (planned,) = plan_flows(load_config(file))
+
+    assert result.progress == {}
+    said = [record.getMessage() for record in caplog.records]
+    assert [text for text in said if "twinA and twinB are aliases of one cluster" in text]
+    notes = {(note.topic, note.weight): note.text for note in planned.notes}
+    assert "twinA and twinB are one cluster" in notes[TopicName(orders), Severity.PROBLEM]
+    assert "are aliases of one cluster" in notes[TopicName("clusters"), Severity.NOTE]
+
+
+def test_a_file_without_an_enabled_flow_runs_and_writes_heartbeats_without_spark(
+    pair: dict[str, LocalCluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = PlayedSpark()
+    monkeypatch.setattr(driver, "SparkApplication", spark.make)
+    top = {"emit.heartbeats.enabled": "true", "heartbeats.topic.replication.factor": "1"}
+    clusters = {"beatA": pair["A"], "beatB": pair["B"]}
+    file = write_config(tmp_path / "mm2.properties", clusters, {}, top=top)
+
+    result = run_once(file)
+
+    assert result.is_well
+    assert spark.starts == []
+    config = load_config(file)
+    for source, target in (("beatA", "beatB"), ("beatB", "beatA")):
+        with MirrorClient.of(config, target) as client:
+            flow = FlowId(source=ClusterAlias(source), target=ClusterAlias(target))
+            assert flow in client.newest_heartbeats()

@@ -122,8 +122,6 @@ def adopt(
     for flow_id in chosen_flows(config, flow):
         with _bar(str(flow_id)) as progress:
             found.append(look(config, flow_id, begin, progress))
-    if not found:
-        remarks().print("no flow is enabled: set A->B.enabled = true")
     if not as_json:
         for each in found:
             _print(each)

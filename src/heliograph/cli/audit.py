@@ -210,8 +210,6 @@ def audit(
         seed=seed,
         resume=resume,
     )
-    if not flows:
-        remarks().print("no flow is enabled: set A->B.enabled = true")
     reports, absent = [], []
     with _engine(config, flows, master) as engine:
         for one in flows:

@@ -97,13 +97,15 @@ def ledger(
 
 
 def chosen_flows(config: MirrorConfig, text: str | None) -> tuple[FlowId, ...]:
-    """The flows a `--flow` option means; all of them without one."""
+    """The flows a `--flow` option means; all of them without one. None is an error."""
     flows = tuple(flow.id for flow in config.flows)
+    if not flows:
+        raise typer.BadParameter(f"no flow is enabled: set {config.pairs[0].id}.enabled = true")
     if text is None:
         return flows
     chosen = tuple(flow for flow in flows if str(flow) == text.replace(" ", ""))
     if not chosen:
-        known = ", ".join(map(str, flows)) or "none"
+        known = ", ".join(map(str, flows))
         raise typer.BadParameter(f"{text!r} is not an enabled flow of the file: {known}")
     return chosen
 

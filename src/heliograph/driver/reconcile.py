@@ -45,7 +45,7 @@ from heliograph.topics.deletions import GoneTopic
 from heliograph.topics.lanes import plan_lanes
 from heliograph.topics.observe import observe, with_settings
 from heliograph.topics.provisioning import Severity, plan_provisioning
-from heliograph.topics.selection import Selection, select_topics
+from heliograph.topics.selection import Selection, select_between, words_on_twins
 from heliograph.words import counted
 
 log = logging.getLogger(__name__)
@@ -142,6 +142,7 @@ class Reconciler:
         self._decided: dict[LaneId, _Decided] = {}
         self._handing_out = asyncio.Lock()
         self._retrying_since_s: dict[LaneId, float] = {}
+        self._said_of_twins: set[str] = set()
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -208,6 +209,10 @@ class Reconciler:
             alias for state in due for alias in (state.config.id.source, state.config.id.target)
         }
         seen = await observe([self._admins[alias] for alias in aliases])  # I/O: topics, leaders
+        for text in words_on_twins(seen.views.values()):
+            if text not in self._said_of_twins:
+                self._said_of_twins.add(text)
+                log.warning("%s", text)
         for state in due:
             flow = state.config.id
             unseen = seen.unseen.get(flow.source) or seen.unseen.get(flow.target)
@@ -300,7 +305,7 @@ class Reconciler:
         config = state.config
         source_admin, target_admin = self._admins[config.id.source], self._admins[config.id.target]
         source, target = views[config.id.source], views[config.id.target]
-        selection = select_topics(config, source.topics)
+        selection = select_between(config, source, target)
         missing = [name for name, renamed in selection.mirrored if renamed not in target.topics]
         source = with_settings(source_admin, source, missing)
         provisioning = plan_provisioning(config, selection, source, target)

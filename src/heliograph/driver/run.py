@@ -177,6 +177,8 @@ class _Mirror:
                 # Claimed while Spark starts, and renewed until nothing is carried any more.
                 leasing = tasks.create_task(self._leases.run())
                 try:
+                    if not self._config.flows:
+                        return await self._run_heartbeats()
                     return await self._run_with_spark()
                 finally:
                     leasing.cancel()
@@ -184,6 +186,25 @@ class _Mirror:
             self._stopping.cancel()
             await self._leases.release()
             await self._ledgers.close()
+
+    async def _run_heartbeats(self) -> RunResult:
+        """Of a file without an enabled flow, as MirrorMaker 2 runs it; Spark has nothing to do."""
+        self._phase("no flow is enabled: only heartbeats are written")
+        clients = Clients(self._config)
+        ledgers = LedgerService.of(self._ledgers)
+        beating = periodic_jobs(self._config, clients, ledgers, dict)
+        jobs = PeriodicJobs(beating, self._leaderships, self._activity)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                working = tasks.create_task(jobs.run())
+                while not (self._once or self._stop.is_made or self._until({})):
+                    self._on_progress(RunStatus(progress={}, slots=(), problems=jobs.problems))
+                    await asyncio.wait({self._stopping}, timeout=_QUIET_S_MAX)
+                working.cancel()
+                await (jobs.finish() if self._once else jobs.settle())
+            return RunResult(progress={}, failures=jobs.problems)
+        finally:
+            await blocking(clients.close)
 
     async def _run_with_spark(self) -> RunResult:
         try:

@@ -38,7 +38,14 @@ from heliograph.topics.provisioning import (
     factor_too_high,
     plan_provisioning,
 )
-from heliograph.topics.selection import HEARTBEATS, Selection, select_topics, shared_targets
+from heliograph.topics.selection import (
+    HEARTBEATS,
+    Selection,
+    select_between,
+    select_topics,
+    shared_targets,
+    words_on_twins,
+)
 from heliograph.words import counted
 
 _ANSWER_S_MAX: Final = 10.0
@@ -128,7 +135,11 @@ def plan_flows(
         outlooks = [_with_own_topics(each, config, seen) for each in outlooks]
     finally:
         ledgers.close()
-    return tuple(_with_shared(outlooks))
+    planned = [*_with_shared(outlooks)]
+    if planned and (twins := words_on_twins(seen.views.values())):
+        told = tuple(_note(TopicName("clusters"), text) for text in twins)
+        planned[0] = replace(planned[0], notes=(*planned[0].notes, *told))
+    return tuple(planned)
 
 
 def _side(cluster: ClusterConfig, made: list[_Side]) -> _Side:
@@ -156,7 +167,7 @@ def _outlook(
     if unseen is not None:
         return FlowPlan(flow=flow.id, problem=str(unseen))
     source, target = seen.views[flow.id.source], seen.views[flow.id.target]
-    selection = select_topics(flow, source.topics)
+    selection = select_between(flow, source, target)
     try:
         source = with_settings(reads.admin, source, [name for name, _ in selection.mirrored])
         present = [name for _, name in selection.mirrored if name in target.topics]

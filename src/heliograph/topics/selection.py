@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from heliograph.broker.view import ClusterView
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import PluginFailed
 from heliograph.model import ClusterAlias, FlowId, TopicName
@@ -42,6 +44,8 @@ class Verdict(StrEnum):
     """The policy or filter raised, or no broker would take the name; a problem, not a choice."""
     CLASH = "name clash"
     """Another topic of the flow would have the same name; a problem, not a choice."""
+    ITSELF = "itself"
+    """Source and target are one topic of one cluster; a problem, not a choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ class TopicDecision:
     @property
     def is_problem(self) -> bool:
         """Whether the topic was asked for and cannot be mirrored."""
-        return self.verdict in (Verdict.FAILED, Verdict.CLASH)
+        return self.verdict in (Verdict.FAILED, Verdict.CLASH, Verdict.ITSELF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +110,38 @@ def select_topics(flow: FlowConfig, source_topics: Iterable[TopicName]) -> Selec
         decisions=_without_clashes([_decide(topic, rules) for topic in seen]),
         absent=tuple(sorted(asked - set(seen))),
         unmatched=_unmatched(rules.names, seen),
+    )
+
+
+def select_between(flow: FlowConfig, source: ClusterView, target: ClusterView) -> Selection:
+    """As `select_topics`, without topics that would be copied onto themselves for ever: both
+    aliases may be names of one cluster."""
+    selection = select_topics(flow, source.topics)
+    if source.cluster_id is None or source.cluster_id != target.cluster_id:
+        return selection
+    why = f"{source.alias} and {target.alias} are one cluster, and the name stays the same"
+    return replace(
+        selection,
+        decisions=tuple(
+            TopicDecision(topic=each.topic, verdict=Verdict.ITSELF, why=why)
+            if each.target == each.topic
+            else each
+            for each in selection.decisions
+        ),
+    )
+
+
+def words_on_twins(views: Iterable[ClusterView]) -> tuple[str, ...]:
+    """A sentence for every cluster that has more than one alias."""
+    by_id: defaultdict[str, list[str]] = defaultdict(list)
+    for view in views:
+        if view.cluster_id is not None:
+            by_id[view.cluster_id].append(view.alias)
+    return tuple(
+        f"{', '.join(sorted(aliases)[:-1])} and {max(aliases)} are aliases of one cluster, {id_}: "
+        "what flows mirror between them stays in it, and names tell them apart as if they were two"
+        for id_, aliases in by_id.items()
+        if len(aliases) > 1
     )
 
 

@@ -252,10 +252,24 @@ def test_one_cluster_is_not_a_mirror() -> None:
     ]
 
 
-def test_no_enabled_flow_is_reported() -> None:
-    assert problems_of(TWO_CLUSTERS.replace("true", "false")) == [
-        "line 1  clusters: no flow is enabled; set `A->B.enabled = true`"
+def test_a_file_without_flows_and_heartbeats_is_reported() -> None:
+    nothing = TWO_CLUSTERS.replace("true", "false") + "emit.heartbeats.enabled = false\n"
+
+    assert problems_of(nothing) == [
+        "line 1  clusters: no flow is enabled and no heartbeats are written; set "
+        "`A->B.enabled = true`"
     ]
+
+
+def test_a_file_without_flows_writes_heartbeats_and_says_so() -> None:
+    config = config_of(TWO_CLUSTERS.replace("true", "false"))
+
+    assert config.flows == ()
+    assert len(config.pairs) == 2
+    assert config.notes == (
+        "line 1  clusters: no flow is enabled, so only heartbeats are written; "
+        "`A->B.enabled = true` mirrors records",
+    )
 
 
 def test_a_switch_that_cannot_be_read_is_not_also_called_off() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heliograph.config.schema import FlowConfig
@@ -11,10 +13,12 @@ from heliograph.topics.selection import (
     Selection,
     TopicDecision,
     Verdict,
+    select_between,
     select_topics,
     shared_targets,
+    words_on_twins,
 )
-from tests.unit.topics.views import flow_with
+from tests.unit.topics.views import SOURCE, TARGET, cluster, flow_with, topic
 
 ANYTHING = (".*",)
 
@@ -324,3 +328,34 @@ def test_patterns_that_match_no_topic_are_named_apart_from_names() -> None:
 
     assert found.unmatched == ("nosuch.*",)
     assert found.absent == ("absent",)
+
+
+@pytest.mark.parametrize(
+    ("policy", "one_cluster", "verdict"),
+    [
+        ("IdentityReplicationPolicy", True, Verdict.ITSELF),
+        ("IdentityReplicationPolicy", False, Verdict.MIRRORED),
+        ("DefaultReplicationPolicy", True, Verdict.MIRRORED),
+    ],
+)
+def test_a_topic_is_never_copied_onto_itself(
+    policy: str, one_cluster: bool, verdict: Verdict
+) -> None:
+    source, target = cluster(SOURCE, topic("orders")), cluster(TARGET, topic("orders"))
+    if one_cluster:
+        target = replace(target, cluster_id=source.cluster_id)
+
+    (decision,) = select_between(flow_with(policy), source, target).decisions
+
+    assert decision.verdict is verdict
+    assert decision.is_problem == (verdict is Verdict.ITSELF)
+
+
+def test_aliases_of_one_cluster_are_named() -> None:
+    views = [cluster(ClusterAlias(alias)) for alias in ("c", "a", "d", "b")]
+    one = [replace(view, cluster_id="one") for view in views[:3]]
+
+    (said,) = words_on_twins([*one, views[3]])
+
+    assert said.startswith("a, c and d are aliases of one cluster, one: ")
+    assert words_on_twins([replace(view, cluster_id=None) for view in views]) == ()

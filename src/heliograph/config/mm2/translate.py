@@ -244,6 +244,12 @@ def _check_something_flows(
     # A switch that could not be read is a problem already, and may have been meant to be true.
     switches = ["enabled", *(f"{pair.id}.enabled" for pair in pairs)]
     unread = any(findings.about(switch) for switch in switches)
-    if len(scoped.aliases) > 1 and not unread and not any(pair.enabled for pair in pairs):
-        why = f"no flow is enabled; set `{pairs[0].id}.enabled = true`"
+    if not pairs or unread or any(pair.enabled for pair in pairs):
+        return
+    needed = f"`{pairs[0].id}.enabled = true`"
+    if any(pair.heartbeats.enabled for pair in pairs):
+        why = f"no flow is enabled, so only heartbeats are written; {needed} mirrors records"
+        findings.note_at("clusters", why, line=line)
+    else:
+        why = f"no flow is enabled and no heartbeats are written; set {needed}"
         findings.problem_at("clusters", why, line=line)
