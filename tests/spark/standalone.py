@@ -32,10 +32,13 @@ class Standalone:
         self.url = f"spark://127.0.0.1:{self._port}"
         self._start("master", "master.Master", "--port", str(self._port))
 
+    def wait_up(self) -> None:
+        wait_until(lambda: accepts(self._port), "a master", timeout_s=_START_S_MAX)
+
     def start_worker(self) -> psutil.Process:
         """Returns at once; Spark waits for workers by itself."""
         # A worker that is ahead of its master comes back ten seconds later.
-        wait_until(lambda: accepts(self._port), "a master", timeout_s=_START_S_MAX)
+        self.wait_up()
         name = f"worker-{len(self._processes)}"
         place = ("--work-dir", str(self._folder / name))
         return self._start(

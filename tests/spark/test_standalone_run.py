@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames, is_alive
 from tests.kit.mirror import RECORDS_ONLY, Route, lasting_topic, route, write_config
 from tests.kit.records import end_offsets, numbered, produce
-from tests.kit.runs import running_mirror
+from tests.kit.runs import MirrorRun, mirror_runs, running_mirror
 from tests.kit.topics import wait_until
 from tests.spark.kit import LIGHT_JVM
 from tests.spark.standalone import standalone
@@ -134,3 +135,25 @@ def _slots(worker: psutil.Process, source: LocalCluster) -> list[psutil.Process]
 
 def _executors(worker: psutil.Process) -> list[psutil.Process]:
     return [child for child in worker.children() if child.name() == "java"]
+
+
+def test_a_master_without_workers_gets_a_sentence_and_one_signal_ends_the_run(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    with standalone(tmp_path / "spark") as spark:
+        spark.wait_up()
+        config = write_config(
+            tmp_path / "mm2.properties",
+            {"idle": pair["A"], "to": pair["B"]},
+            {"idle->to": {"topics": topic("none")}},
+            top={**RECORDS_ONLY, **_ENGINE, "master": spark.url},
+        )
+        with mirror_runs() as runs:
+            run = MirrorRun(config, tmp_path / "run.log")
+            runs.append(run)
+            run.wait_for_words("no worker with enough free cores", timeout_s=_WAIT_S)
+            began_s = time.monotonic()
+            code = run.stop()
+
+    assert code == 0
+    assert time.monotonic() - began_s < 10

@@ -30,6 +30,7 @@ from heliograph.config.schema import ClusterConfig, EngineConfig
 from heliograph.config.secrets import Secret, is_secret_key
 from heliograph.config.sections import Section
 from heliograph.engine.java import check_java
+from heliograph.engine.master import executors_watched, register_in_time, require_answer
 from heliograph.engine.probe import REQUIRED, missing_imports
 from heliograph.errors import EngineError
 from heliograph.model import ClusterAlias
@@ -73,6 +74,7 @@ def start_session(
     scratch = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     conf = _conf(engine, scratch)
+    require_answer(conf.get("spark.master", "") or "")
     _set_environment(engine)
     tell("starting Spark")
     heard = signal.getsignal(signal.SIGINT)
@@ -114,7 +116,8 @@ def _prepare(
     if not _shares_this_interpreter(context.master):
         tell("sending the package to the executors")
         context.addPyFile(str(_pack(scratch)))
-        verify_executors(context)
+        with executors_watched(context):
+            verify_executors(context)
     return SparkSession(context)
 
 
@@ -248,7 +251,8 @@ def _set_environment(engine: EngineConfig) -> None:
 def _start_context(conf: SparkConf, log: Path) -> SparkContext:
     with log.open("wb") as stderr:
         gateway = _gateway(conf, stderr)
-        return SparkContext(conf=conf, gateway=gateway)
+        with register_in_time(conf.get("spark.master", "") or "", getattr(gateway, "proc", None)):
+            return SparkContext(conf=conf, gateway=gateway)
 
 
 def _why(log: Path, exc: Exception) -> str:

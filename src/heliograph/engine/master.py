@@ -1,0 +1,133 @@
+"""Spark masters that are wrong, absent or without workers: said in seconds. Runs on the driver.
+
+Spark tries a master for a minute, and waits for executors without an end and without a word.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
+from heliograph.errors import EngineError
+
+_log: Final = logging.getLogger(__name__)
+_STANDALONE: Final = "spark://"
+_CONNECT_S_MAX: Final = 3.0
+REGISTER_S_MAX: Final = 12.0
+"""A standalone master that works answers within one."""
+_EXECUTOR_S: Final = 5.0
+_EXECUTOR_S_MAX: Final = 300.0
+_LOOK_S: Final = 0.5
+
+
+def require_answer(master: str) -> None:
+    """Raises `EngineError` where nothing listens at any address of a standalone master."""
+    if not master.startswith(_STANDALONE):
+        return
+    addresses = master.removeprefix(_STANDALONE).split(",")
+    refusals = [_refusal(address) for address in addresses]
+    if all(refusals):
+        raise EngineError(
+            f"Spark did not start on {master}: the master does not answer: {refusals[0]}"
+        )
+
+
+def _refusal(address: str) -> str:
+    """Why there is no connection to `HOST:PORT`; nothing where there is one."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        return f"{address!r} is not HOST:PORT"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S_MAX).close()
+    except (OSError, OverflowError) as exc:
+        return f"{address}: {getattr(exc, 'strerror', None) or exc}"
+    return ""
+
+
+@contextmanager
+def register_in_time(master: str, jvm: Any, seconds: float = REGISTER_S_MAX) -> Iterator[None]:
+    """Ends the process `jvm` where a standalone master takes longer to accept the application.
+
+    Raises `EngineError` then. None is a JVM of somebody else, which is not ended.
+    """
+    is_late = threading.Event()
+
+    def end() -> None:
+        is_late.set()
+        jvm.kill()
+
+    if jvm is None or not master.startswith(_STANDALONE):
+        yield
+        return
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as exc:
+        if is_late.is_set():
+            raise EngineError(
+                f"Spark did not start on {master}: the master does not answer within {seconds:g} s"
+            ) from exc
+        raise
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def executors_watched(context: SparkContext, silent_s: float = _EXECUTOR_S) -> Iterator[None]:
+    """Says, while the block waits for executors, that there are none; cancels its jobs in the end.
+
+    Executors may take minutes where they are started on demand, so that is no error at once.
+    """
+    ended, given_up = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        if _has_executor(context, ended, silent_s):
+            return
+        _log.warning("%s; waiting for one", _no_executor(context))
+        if _has_executor(context, ended, _EXECUTOR_S_MAX - silent_s):
+            if not ended.is_set():
+                _log.info("%s: an executor is there", context.master)
+            return
+        given_up.set()
+        context.cancelAllJobs()
+
+    threading.Thread(target=watch, name="executors", daemon=True).start()
+    try:
+        yield
+    except EngineError as exc:
+        if given_up.is_set():
+            text = f"{_no_executor(context)} within {_EXECUTOR_S_MAX:g} s"
+            raise EngineError(text) from exc
+        raise
+    finally:
+        ended.set()
+
+
+def _no_executor(context: SparkContext) -> str:
+    return (
+        f"Spark has no executor: {context.master} has no worker with enough free cores and memory "
+        "(spark.executor.cores, spark.executor.memory)"
+    )
+
+
+def _has_executor(context: SparkContext, ended: threading.Event, wait_s: float) -> bool:
+    """Whether there is one, or the wait for it is over; asked until then."""
+    for _ in range(max(1, int(wait_s / _LOOK_S))):
+        try:
+            # The driver itself is the first.
+            if context._jsc.sc().getExecutorMemoryStatus().size() > 1:
+                return True
+        except (Py4JError, OSError, AttributeError):
+            return True  # Spark is gone, which the block hears by itself
+        if ended.wait(_LOOK_S):
+            return True
+    return False
