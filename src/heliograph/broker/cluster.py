@@ -170,7 +170,7 @@ class Cluster:
         key = (broker, purpose)
         async with self._locks[key]:
             found = self._connections.get(key)
-            if found is not None and not found.closed:
+            if found is not None and not found.closed and not found.is_due:
                 return found
             address = self._brokers.get(broker)
             if address is None:
@@ -181,6 +181,8 @@ class Cluster:
                 # Who closed the cluster meanwhile did not see this one, and nobody would close it.
                 opened.close()
                 raise BrokerUnreachable(f"cluster {self.alias}: closed while it was connected to")
+            if found is not None:
+                found.retire()
             self._connections[key] = opened
             return opened
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import io
+import random
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
+from aiokafka.protocol.admin import SaslAuthenticateRequest
 from kio.serial import entity_reader, entity_writer
 
+from heliograph.clock import monotonic_s
 from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised, WireError
 
 FRAME_BYTES_MAX: Final = 512 * 1024 * 1024
@@ -48,8 +51,16 @@ class Connection:
     request is answered with `BrokerUnreachable`, and the connection is `closed` for good.
     """
 
-    def __init__(self, name: str, versions: dict[int, tuple[int, int]]) -> None:
+    def __init__(
+        self, name: str, versions: dict[int, tuple[int, int]], session_s: float | None = None
+    ) -> None:
+        """`session_s`: for how long the broker takes the credentials that were shown."""
         self.name = name
+        self._due_s: float | None = None
+        if session_s is not None:
+            # Not all at the same moment, and well before the end.
+            self._due_s = monotonic_s() + session_s * random.uniform(0.7, 0.85)
+        self._is_retired = False
         self._versions = versions
         self._correlation = 0
         self._waiting: deque[tuple[int, OnAnswer]] = deque()
@@ -65,6 +76,21 @@ class Connection:
     @property
     def closed(self) -> bool:
         return self._transport is None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether another connection should take over: a broker closes one whose session has ended
+        (KIP-368), with all that is on its way."""
+        return self._due_s is not None and monotonic_s() >= self._due_s
+
+    def retire(self) -> None:
+        """Close as soon as all requests are answered; from here on there are no new ones."""
+        self._is_retired = True
+        self._close_if_retired()
+
+    def _close_if_retired(self) -> None:
+        if self._is_retired and not self._waiting:
+            self.close()
 
     def version_of(self, api_key: int, lowest: int, highest: int) -> int:
         """The newest version both sides know; a broker that is too old gets one clear sentence."""
@@ -207,6 +233,7 @@ class Connection:
             on_answer(self._closed_error())
             return
         on_answer(frame[5:])
+        self._close_if_retired()
 
     def _closed_error(self) -> BrokerUnreachable:
         why = f": {self._error}" if self._error else ""
@@ -254,6 +281,22 @@ class _Frames(asyncio.BufferedProtocol):
         self._owner.close(exc)
 
 
+class _Opening(AIOKafkaConnection):  # type: ignore[misc]
+    """Remembers what the broker says of the session."""
+
+    session_s: float | None = None
+
+    def send(self, request: Any, expect_response: bool = True) -> Any:
+        answer = super().send(request, expect_response)
+        return self._noted(answer) if isinstance(request, SaslAuthenticateRequest) else answer
+
+    async def _noted(self, answering: Awaitable[Any]) -> Any:
+        answer = await answering
+        lifetime_ms = getattr(answer, "session_lifetime_ms", 0)
+        self.session_s = lifetime_ms / 1000 if lifetime_ms > 0 else None
+        return answer
+
+
 def _notice_dead_peer(connection: socket.socket) -> None:
     """A machine that lost its power, or a firewall that forgot an idle connection, says nothing:
     without probes a connection that only waits would wait for ever."""
@@ -287,7 +330,7 @@ async def open_connection(
         raise BrokerError(
             f"{name}: GSSAPI needs the Python package `gssapi`, which is not installed here"
         )
-    opened = AIOKafkaConnection(host, port, **settings)
+    opened = _Opening(host, port, **settings)
     try:
         async with asyncio.timeout(timeout_s):
             await opened.connect()
@@ -298,7 +341,7 @@ async def open_connection(
         raise BrokerUnreachable(f"{name}: {why}") from exc
     except (AssertionError, ValueError, LookupError) as exc:
         raise WireError(f"{name}: no Kafka broker answers there ({exc!r})") from exc
-    connection = Connection(name, opened._versions)
+    connection = Connection(name, opened._versions, opened.session_s)
     # What opened the connection must neither read nor close what is ours now. A stream writer
     # closes its transport when it is collected, so it lives as long as the connection.
     opened._read_task.cancel()

@@ -94,6 +94,11 @@ class AppendStream:
     def pump(self) -> None:
         """Send what may be sent now; never waits."""
         connection = self._connection
+        if connection is not None and connection.is_due:
+            if self._sent_at_s:
+                # On another connection a batch could overtake those that are on their way here.
+                return
+            connection.close()
         if connection is None or connection.closed:
             if self._ready and self._opening is None:
                 self._opening = asyncio.create_task(self._open())

@@ -206,6 +206,40 @@ def test_a_bootstrap_server_may_name_its_listener() -> None:
         asyncio.run(ask())
 
 
+def test_a_connection_whose_session_ends_soon_is_replaced_and_closed_once_answered() -> None:
+    async def ask() -> list[bool]:
+        async with silent_cluster() as cluster:
+            first = await cluster.connection(1, "control")
+            waiting = asyncio.create_task(first.request(METADATA, 12, [b""], timeout_s=0.1))
+            await asyncio.sleep(0)
+            first._due_s = 0.0
+            second = await cluster.connection(1, "control")
+            seen = [second is first, first.closed]
+            with pytest.raises(BrokerUnreachable):
+                await waiting
+            return [*seen, first.closed, second.closed]
+
+    assert asyncio.run(ask()) == [False, False, True, False]
+
+
+def test_a_retired_connection_is_closed_with_its_last_answer() -> None:
+    async def ask() -> list[bool]:
+        async with small_connection(offsets_answer(0)) as connection:
+            waiting = asyncio.create_task(connection.request(LIST_OFFSETS, 7, [b""]))
+            await asyncio.sleep(0)
+            connection.retire()
+            before = connection.closed
+            await waiting
+            return [before, connection.closed]
+
+    assert asyncio.run(ask()) == [False, True]
+
+
+@pytest.mark.parametrize(("session_s", "is_due"), [(None, False), (3600.0, False), (0.0, True)])
+def test_a_session_is_renewed_before_it_ends(session_s: float | None, is_due: bool) -> None:
+    assert Connection("broker", {}, session_s).is_due is is_due
+
+
 class _Answering(Connection):
     def __init__(self) -> None:
         super().__init__("two", {})

@@ -21,6 +21,10 @@ class FakeConnection:
     """Keeps what is sent; a test answers it."""
 
     closed = False
+    is_due = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def __init__(self, error: Exception | None = None) -> None:
         self.writable = asyncio.Event()
@@ -115,3 +119,27 @@ def test_a_lane_that_lost_its_connection_is_told_once() -> None:
 
     assert [(of, str(why)) for of, why in reports.failures] == [(lane, "gone")]
     assert lane.in_flight == 0
+
+
+def test_a_connection_that_is_due_is_left_once_nothing_is_on_its_way() -> None:
+    lane, first, second = waiting_lane(), FakeConnection(), FakeConnection()
+    later = waiting_lane()
+
+    async def outlast() -> list[tuple[bool, int]]:
+        cluster = FakeCluster(first)
+        stream = AppendStream(cluster, 1, 0, Reports())  # type: ignore[arg-type]
+        stream.offer(lane)
+        stream.pump()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.is_due, cluster._connection = True, second
+        stream.offer(later)
+        stream.pump()
+        seen = [(first.closed, len(first.sent))]
+        first.sent[0](ConnectionResetError("answered, in a way"))
+        stream.pump()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return [*seen, (first.closed, len(second.sent))]
+
+    assert asyncio.run(outlast()) == [(False, 1), (True, 1)]
