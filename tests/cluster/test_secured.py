@@ -362,7 +362,11 @@ def test_sparks_pages_and_its_interface_show_no_secret(scene: Scene) -> None:
     assert {page: leaks(text, scene.all_secrets) for page, text in shown.items()} == {
         page: [] for page in pages
     }
-    assert b"spark.ssl.keyPassword" in shown[f"{api}/environment"]
+    environment = json.loads(shown[f"{api}/environment"])
+    settings = dict(environment["sparkProperties"])
+    assert "spark.ssl.keyPassword" in settings
+    # Slots' orders are blocks to Spark, and blocks may go to disk.
+    assert settings["spark.io.encryption.enabled"] == "true"
 
 
 def test_what_is_on_disk_while_it_runs_holds_no_secret(scene: Scene) -> None:

@@ -33,7 +33,8 @@ class SlotJob:
     """Submits at once and waits on a thread of its own.
 
     The order travels in the pickled function, over the authenticated gateway: it never becomes a
-    job's name, a description, a configuration value or a file, because it holds credentials.
+    job's name, a description or a configuration value, because it holds credentials. Spark keeps it
+    as a broadcast block in memory; one that it moves to disk is encrypted (`engine.session`).
     """
 
     def __init__(self, context: SparkContext, order: SlotOrder, ended: JobEnded) -> None:

@@ -73,7 +73,8 @@ def start_session(
     check_java()
     scratch = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    conf = _conf(engine, scratch)
+    has_secrets = any(_holds_secrets(cluster) for cluster in (clusters or {}).values())
+    conf = _conf(engine, scratch, has_secrets=has_secrets)
     require_answer(conf.get("spark.master", "") or "")
     _set_environment(engine)
     tell("starting Spark")
@@ -86,7 +87,7 @@ def start_session(
             # SparkContext takes Ctrl-C for itself and cancels all jobs: what should drain would
             # die.
             signal.signal(signal.SIGINT, heard)
-        return _prepare(context, engine, scratch, clusters or {}, tell)
+        return _prepare(context, engine, scratch, tell, has_secrets=has_secrets)
     except EngineError:
         forget_session()
         raise
@@ -101,14 +102,14 @@ def _prepare(
     context: SparkContext,
     engine: EngineConfig,
     scratch: Path,
-    clusters: Mapping[ClusterAlias, ClusterConfig],
     tell: Callable[[str], None],
+    *,
+    has_secrets: bool,
 ) -> SparkSession:
     context.setLogLevel(engine.spark.get("spark.log.level", "ERROR"))
     # A JVM that ends cuts the connection; by default that is a traceback on stderr.
     context._accumulatorServer.handle_error = _log_cut
-    secrets = any(_holds_secrets(cluster) for cluster in clusters.values())
-    if secrets and not is_local(context.master) and not _encrypts(context.getConf()):
+    if has_secrets and not is_local(context.master) and not _encrypts(context.getConf()):
         _log.warning(
             "credentials of the clusters go to the executors unencrypted; "
             "spark.authenticate and spark.network.crypto.enabled change that"
@@ -188,7 +189,7 @@ def verify_executors(context: SparkContext, required: tuple[str, ...] = REQUIRED
             )
 
 
-def _conf(engine: EngineConfig, scratch: Path) -> SparkConf:
+def _conf(engine: EngineConfig, scratch: Path, *, has_secrets: bool) -> SparkConf:
     master = _with_retries(engine.master or "local[*]")
     settings = {
         "spark.app.name": "heliograph",
@@ -205,6 +206,9 @@ def _conf(engine: EngineConfig, scratch: Path) -> SparkConf:
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.sql.catalogImplementation": "in-memory",
     }
+    if has_secrets:
+        # A slot's order is a broadcast block to Spark, which may go to disk when memory is short.
+        settings["spark.io.encryption.enabled"] = "true"
     if is_local(master):
         settings |= {
             "spark.driver.host": "127.0.0.1",

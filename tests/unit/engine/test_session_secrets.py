@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from pyspark import SparkConf
 
-from heliograph.config.schema import ClusterConfig
+from heliograph.config.schema import ClusterConfig, EngineConfig
 from heliograph.config.secrets import Secret
 from heliograph.config.security import SaslConfig, SecurityConfig
-from heliograph.engine.session import _encrypts, _environment_without, _holds_secrets
+from heliograph.engine.session import _conf, _encrypts, _environment_without, _holds_secrets
 from heliograph.model import ClusterAlias
 
 SCRAM = SecurityConfig(
@@ -59,3 +60,16 @@ def test_spark_encrypts_only_where_it_was_told_to(settings: dict[str, str], encr
         conf.set(key, value)
 
     assert _encrypts(conf) is encrypts
+
+
+@pytest.mark.parametrize(
+    ("has_secrets", "asked", "encrypted"),
+    [(False, {}, None), (True, {}, "true"), (True, {"spark.io.encryption.enabled": "no"}, "no")],
+)
+def test_blocks_with_credentials_are_encrypted_on_disk_unless_the_operator_says_otherwise(
+    tmp_path: Path, has_secrets: bool, asked: dict[str, str], encrypted: str | None
+) -> None:
+    """A slot's order is a broadcast block, and Spark moves blocks to disk when memory is short."""
+    conf = _conf(EngineConfig(spark=asked), tmp_path, has_secrets=has_secrets)
+
+    assert conf.get("spark.io.encryption.enabled") == encrypted
