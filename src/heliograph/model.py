@@ -140,6 +140,7 @@ class StallReason(StrEnum):
     TARGET_LOST_RECORDS = "target lost records"
     UNEXPLAINED_LOG = "unexplained log"
     LEDGER_UNUSABLE = "ledger unusable"
+    FENCED = "fenced"
     SOURCE_UNREACHABLE = "source unreachable"
     TARGET_UNREACHABLE = "target unreachable"
     BUG = "bug"

@@ -1,15 +1,24 @@
-"""Whether a process is alive: of this machine, or as a ledger names it. Runs anywhere."""
+"""Which process this is, and whether another is alive. Runs anywhere."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
+import secrets
 import socket
 from enum import Enum
+from functools import cache
 from pathlib import Path
+from typing import Final
+
+_MACHINE_DIGITS: Final = 16
+_PROCESS_DIGITS: Final = 8
+_OWN_DIGITS: Final = 8
 
 
 class Liveness(Enum):
-    """What this machine can say of a process that is known by its host's name and its pid."""
+    """What this machine can say of a process."""
 
     ALIVE = "alive"
     """A process of this machine has the pid."""
@@ -19,20 +28,50 @@ class Liveness(Enum):
     """It is, or may be, a process of another machine."""
 
 
+def machine_id() -> str:
+    """Equal for processes that see each other's pids: one can then tell whether another is gone.
+
+    A host's name is not enough: containers may share it and have pids of their own.
+    """
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot_id}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return f"{platform.node()}/{platform.system()}"
+
+
+def new_signature() -> str:
+    """32 hexadecimal digits that no other call gives, here or elsewhere.
+
+    The first 16 stand for the machine, the next 8 for this process on it: with them `liveness_of`
+    can say more of its signatures than of any other 32 digits.
+    """
+    return _machine_digits() + _process_digits(os.getpid()) + secrets.token_hex(_OWN_DIGITS // 2)
+
+
+def liveness_of(signature: str, pid: int) -> Liveness:
+    """Of the process with that pid where it runs, by a `new_signature` it made."""
+    if signature[:_MACHINE_DIGITS] != _machine_digits():
+        return Liveness.UNKNOWN
+    if pid == os.getpid():
+        made_it = signature[_MACHINE_DIGITS:].startswith(_process_digits(pid))
+        # One with this process's pid that is not this process was there before it.
+        return Liveness.ALIVE if made_it else Liveness.GONE
+    return Liveness.ALIVE if is_alive(pid) else Liveness.GONE
+
+
 def liveness(host: str, pid: int, *, here: str | None = None) -> Liveness:
-    """`here` is this machine's name, where it is not the one it gives itself."""
+    """Of a process that is known by its host's name alone.
+
+    `here` is this machine's name, where it is not the one it gives itself.
+    """
     here = socket.gethostname() if here is None else here
     if host != here:
         return Liveness.UNKNOWN
     if is_alive(pid):
         return Liveness.ALIVE
     # The process may live on another machine of that name.
-    return Liveness.GONE if names_one_host(here) else Liveness.UNKNOWN
-
-
-def names_one_host(host: str) -> bool:
-    """Any number of machines call themselves localhost."""
-    return not host.startswith("localhost")
+    return Liveness.GONE if _names_one_host(here) else Liveness.UNKNOWN
 
 
 def is_alive(pid: int) -> bool:
@@ -43,6 +82,26 @@ def is_alive(pid: int) -> bool:
         return False
     except (PermissionError, OverflowError):
         return True
-    stat = Path(f"/proc/{pid}/stat")
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        # It ended while it was asked about, unless this is no Linux.
+        return not Path("/proc/self/stat").exists()
     # A process that was killed and not yet waited for keeps its pid.
-    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+    return state.rpartition(")")[2].split()[0] != "Z"
+
+
+def _names_one_host(host: str) -> bool:
+    """Any number of machines call themselves localhost."""
+    return not host.startswith("localhost")
+
+
+@cache
+def _machine_digits() -> str:
+    return hashlib.sha256(machine_id().encode()).hexdigest()[:_MACHINE_DIGITS]
+
+
+@cache
+def _process_digits(pid: int) -> str:
+    """By pid, so that a forked child has digits of its own."""
+    return secrets.token_hex(_PROCESS_DIGITS // 2)

@@ -284,7 +284,7 @@ def test_status_from_outside_follows_a_mirror_that_runs_and_a_second_driver_stan
     pair: dict[str, LocalCluster], mirrored: Mirrored
 ) -> None:
     config = load_config(mirrored.file)
-    second = LeasesAside(config, lease_s=3.0, host="elsewhere")
+    second = LeasesAside(config, lease_s=3.0)
     try:
         with running_mirror(mirrored.file) as mirror:
             second.start()
@@ -311,7 +311,7 @@ def test_a_silent_leader_is_followed_by_one_other_and_steps_down_when_it_is_back
     mirrored: Mirrored,
 ) -> None:
     config = load_config(mirrored.file)
-    drivers = [LeasesAside(config, lease_s=1.5, host=f"host-{number}") for number in range(3)]
+    drivers = [LeasesAside(config, lease_s=1.5) for _ in range(3)]
     silent, first, other = drivers
     try:
         silent.start()

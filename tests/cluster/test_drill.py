@@ -40,7 +40,7 @@ from heliograph.ledger.entries import (
     Tombstone,
     new_author,
 )
-from heliograph.ledger.lease import Leaderships
+from heliograph.ledger.leadership import Leaderships
 from heliograph.ledger.runs import Run
 from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, TopicName, TopicPartition

@@ -55,9 +55,7 @@ def stage(pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path) -> S
 def driver(
     stage: Stage, *, exclusive: bool = True, activity: Activity | None = None
 ) -> Iterator[LeasesAside]:
-    made = LeasesAside(
-        stage.config, lease_s=LEASE_S, host="one", exclusive=exclusive, activity=activity
-    )
+    made = LeasesAside(stage.config, lease_s=LEASE_S, exclusive=exclusive, activity=activity)
     with closing(made) as leases:
         leases.start()
         yield leases

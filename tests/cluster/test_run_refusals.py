@@ -42,7 +42,9 @@ class IdleSlots(PlayedSlots):
         self.lanes = {}
         return self
 
-    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None:
+    def apply(
+        self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
+    ) -> None:
         self.lanes = {lane.id: _idle(lane.id) for some in assignment.values() for lane in some}
 
 

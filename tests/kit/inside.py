@@ -23,7 +23,9 @@ from heliograph.driver.jobs import periodic_jobs
 from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
 from heliograph.driver.reconcile import Reconciler
 from heliograph.driver.stop import StopRequest
-from heliograph.ledger.lease import Leaderships
+from heliograph.ledger.access import LedgerAccess
+from heliograph.ledger.leadership import Leaderships
+from heliograph.ledger.lease import Leases
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
@@ -67,11 +69,17 @@ class InsideSlots:
 
         self._shuttle, self._running = self._call(begin())
 
-    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None:
+    def apply(
+        self,
+        assignment: Mapping[SlotId, tuple[Lane, ...]],
+        abandoned: frozenset[FlowId] = frozenset(),
+    ) -> None:
         wanted = {lane.id: lane for lanes in assignment.values() for lane in lanes}
+        leaving = self._lanes.keys() - wanted.keys()
 
         async def change() -> None:
-            await self._shuttle.remove(self._lanes.keys() - wanted.keys())
+            self._shuttle.discard(lane for lane in leaving if lane.flow in abandoned)
+            await self._shuttle.remove(leaving)
             self._shuttle.add(wanted.values())
 
         self._call(change())
@@ -91,6 +99,8 @@ class InsideSlots:
 
     def loads(self) -> Mapping[LaneId, LaneLoad]:
         return {}
+
+    count = 1
 
     def current(self) -> Mapping[LaneId, SlotId]:
         return dict.fromkeys(self._lanes, _ONLY_SLOT)
@@ -133,8 +143,12 @@ class InsideMirror:
             limits = fetch_limits(self.config)
             slots = InsideSlots(self.config.clusters, limits, bytes_max)
             self.slots = stack.enter_context(closing(slots))
-            others = Leaderships(flow.id for flow in self.config.flows if not leads(flow.id))
-            self.reconciler = Reconciler(self.config, self.ledgers, self.clients, 1, others)
+            self.leaderships = Leaderships(
+                flow.id for flow in self.config.flows if not leads(flow.id)
+            )
+            self.reconciler = Reconciler(
+                self.config, self.ledgers, self.clients, 1, self.leaderships
+            )
             self._end = stack.pop_all()
         self.jobs: dict[tuple[FlowId, str], PeriodicJob] = {
             (job.flow, job.what): job
@@ -182,10 +196,16 @@ class InsideMirror:
         self.slots.apply({_ONLY_SLOT: ()})
 
 
-async def _follow(inside: InsideMirror, stop: StopRequest, *, periodic: bool) -> None:
-    """What a driver does until it is asked to stop, without leases and reports."""
-    activity = FlowActivity(NoSlots(), Changed())
-    jobs = PeriodicJobs(list(inside.jobs.values()) if periodic else [], Leaderships(), activity)
+async def _follow(inside: InsideMirror, stop: StopRequest, *, periodic: bool, leased: bool) -> None:
+    """What a driver does until it is asked to stop, without reports and, unless asked, leases."""
+    activity = FlowActivity(inside.slots if leased else NoSlots(), Changed())
+    ledgers = LedgerAccess(inside.config.clusters)
+    leases = Leases(inside.config, ledgers, activity)
+    leaderships = leases.leaderships if leased else Leaderships()
+    inside.reconciler._leaderships = inside.leaderships = leaderships
+    leasing = [leases.run(), _drop_lost_flows(inside)] if leased else []
+    aside = [asyncio.create_task(work) for work in leasing]
+    jobs = PeriodicJobs(list(inside.jobs.values()) if periodic else [], leaderships, activity)
     working = asyncio.create_task(jobs.run())
     stopping = asyncio.create_task(stop.wait())
     while not stopping.done():
@@ -195,22 +215,38 @@ async def _follow(inside: InsideMirror, stop: StopRequest, *, periodic: bool) ->
         await asyncio.wait({stopping}, timeout=_TICK_S)
     working.cancel()
     await jobs.settle()
+    for task in aside:
+        task.cancel()
+    await leases.release()
+    await ledgers.close()
+
+
+async def _drop_lost_flows(inside: InsideMirror) -> None:
+    while True:
+        await inside.leaderships.changed.wait()
+        await inside.reconciler.drop_lost_flows(inside.slots)
 
 
 @contextmanager
-def running_inside(file: Path, *, periodic: bool = False) -> Iterator[InsideMirror]:
-    """A mirror that follows its topics and lanes until the block ends; with `periodic` jobs too."""
+def running_inside(
+    file: Path, *, periodic: bool = False, leased: bool = False
+) -> Iterator[InsideMirror]:
+    """A mirror that follows its topics and lanes until the block ends; with `periodic` jobs too.
+
+    `leased` it carries only what its leases let it; without them it looks for no fence either.
+    """
     with closing(InsideMirror(file)) as inside:
         stop = StopRequest()
         problems: list[BaseException] = []
 
         def follow() -> None:
             try:
-                asyncio.run(_follow(inside, stop, periodic=periodic))
+                asyncio.run(_follow(inside, stop, periodic=periodic, leased=leased))
             except BaseException as exc:  # noqa: BLE001 - raised on the test's own thread below
                 problems.append(exc)
 
-        inside.reconcile()
+        if not leased:
+            inside.reconcile()
         follower = threading.Thread(target=follow, daemon=True)
         follower.start()
         try:

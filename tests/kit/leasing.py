@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 from heliograph.config.schema import MirrorConfig
 from heliograph.ledger.access import LedgerAccess
 from heliograph.ledger.fence import Fence
-from heliograph.ledger.lease import LEASE_S_DEFAULT, Activity, Fenced, Leases
+from heliograph.ledger.leadership import Fenced
+from heliograph.ledger.lease import Activity, Leases
 from heliograph.model import FlowId, LaneId, SlotId
 
 _CALL_S_MAX: Final = 30.0
@@ -42,11 +43,13 @@ class LeasesAside:
         self,
         config: MirrorConfig,
         *,
-        lease_s: float = LEASE_S_DEFAULT,
-        host: str | None = None,
+        lease_s: float | None = None,
         exclusive: bool = True,
         activity: Activity | None = None,
     ) -> None:
+        if lease_s is not None:
+            engine = config.engine.model_copy(update={"driver_lease_ms": int(lease_s * 1000)})
+            config = config.model_copy(update={"engine": engine})
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -57,8 +60,6 @@ class LeasesAside:
                 config,
                 ledgers,
                 activity or Nothing(),
-                lease_s=lease_s,
-                host=host,
                 exclusive=exclusive,
             )
 

@@ -43,6 +43,8 @@ class TcpProxy:
         self._serving: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._free_at_s = {"out": 0.0, "back": 0.0}
+        self._forwarding = asyncio.Event()
+        self._forwarding.set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -75,8 +77,19 @@ class TcpProxy:
         """Accept connections again, on the same port."""
         self._call(self._accept())
 
+    def hold(self) -> None:
+        """Forward nothing more, and close nothing: as when packets are dropped on the way."""
+        self._call(self._set_forwarding(on=False))
+
+    def release(self) -> None:
+        """Forward what was held; of a connection that was reset meanwhile, nothing."""
+        self._call(self._set_forwarding(on=True))
+
     def _call(self, work: Coroutine[None, None, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_TIMEOUT_S)
+
+    async def _set_forwarding(self, *, on: bool) -> None:
+        (self._forwarding.set if on else self._forwarding.clear)()
 
     async def _accept(self) -> None:
         if self._server is None:
@@ -134,6 +147,10 @@ class TcpProxy:
         while True:
             try:
                 chunk = await reader.read(_CHUNK_BYTES)
+                if not self._forwarding.is_set():
+                    await self._forwarding.wait()
+                    if reader.exception() is not None:
+                        chunk = b""
             except ConnectionError:
                 chunk = b""
             due_s = self._loop.time()

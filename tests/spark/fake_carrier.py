@@ -27,6 +27,8 @@ class FakeCarrier:
         self._limited: set[FlowId] = set()
         self._closed = asyncio.Event()
         self._draining = False
+        self.discarded: set[LaneId] = set()
+        self.looks = 0
         folder = os.environ.get(JOURNAL_VARIABLE)
         self._journal = Path(folder, f"{os.getpid()}.log") if folder else None
 
@@ -52,6 +54,12 @@ class FakeCarrier:
             del self._specs[progress.lane]
         await asyncio.sleep(0.1)
         return tuple(replace(progress, state=Idle()) for progress in removed)
+
+    def discard(self, ids: Iterable[LaneId]) -> None:
+        self.discarded = set(ids)
+
+    async def look_for_fences(self) -> None:
+        self.looks += 1
 
     def pause(self, ids: Iterable[LaneId]) -> None:
         self._set_state(ids, Paused())

@@ -8,6 +8,7 @@ times the CPU of bare frames.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import random
 import socket
@@ -38,6 +39,7 @@ WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 
 _LENGTH: Final = struct.Struct(">i")
 _REQUEST_HEADER: Final = struct.Struct(">hhi")
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 _CLIENT_ID_FIELD: Final = struct.pack(">h", len(CLIENT_ID)) + CLIENT_ID.encode()
 
 Answer = memoryview | BaseException
@@ -203,7 +205,7 @@ class Connection:
             return
         transport, self._transport = self._transport, None
         self._error = error
-        transport.abort()
+        _reset(transport)
         waiting, self._waiting = self._waiting, deque()
         self.took(more=True)
         for _, on_answer in waiting:
@@ -238,6 +240,16 @@ class Connection:
     def _closed_error(self) -> BrokerUnreachable:
         why = f": {self._error}" if self._error else ""
         return BrokerUnreachable(f"{self.name}: connection closed{why}")
+
+
+def _reset(transport: asyncio.WriteTransport) -> None:
+    """Close at once. What the kernel has not delivered yet is dropped: a request that nobody waits
+    for any more must not arrive when a broken network heals."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.fileno() >= 0:
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    transport.abort()
 
 
 class _Frames(asyncio.BufferedProtocol):

@@ -175,6 +175,10 @@ class EngineConfig(Section):
         default=30_000, ge=1, le=INT_MAX
     )
     """Time without a message from the driver after which a slot stops by itself."""
+    driver_lease_ms: Annotated[int, Own("driver.lease.ms")] = Field(
+        default=8_000, ge=1_000, le=600_000
+    )
+    """Time without a renewal after which a driver stops leading a flow and another takes over."""
     bytes_max: Annotated[int, Own("slots.bytes.max")] = Field(default=256 * MIB, ge=MIB)
     """Most bytes one slot keeps in flight."""
     link_host: Annotated[str | None, Own("link.host")] = None

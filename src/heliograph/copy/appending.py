@@ -118,6 +118,11 @@ class AppendStream:
         if monotonic_s() - self._sent_at_s[0] > 1.5 * TIMEOUT_MS / 1000:
             self._connection.close(TimeoutError(f"no answer in {TIMEOUT_MS} ms"))
 
+    def reset(self) -> None:
+        """Drop what is in flight, as far as it has not left this machine."""
+        if self._connection is not None:
+            self._connection.close(TimeoutError("given up, the lane may append no more"))
+
     def close(self) -> None:
         if self._opening is not None:
             self._opening.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -104,3 +104,11 @@ class Flow:
         """Known once the ledger was read; the driver writes it there before it hands out lanes."""
         self.behind_since_s: dict[TopicPartition, float] = {}
         """Target partitions whose log ends before the map says, since when."""
+        self.on_new_producer: Callable[[], None] = lambda: None
+        """Called when the ledger names another producer than the lanes append as."""
+
+    def use(self, stamp: Stamp) -> None:
+        """Append as this producer from here on."""
+        before, self.stamp = self.stamp, stamp
+        if before not in (None, stamp):
+            self.on_new_producer()

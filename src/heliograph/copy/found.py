@@ -43,13 +43,20 @@ class Blocked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlowFenced:
+    """No lane of the flow may go on until the fence is lifted."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTrouble:
     """It is the source that the lane waits for."""
 
     error: MirrorError
 
 
-Found = ResumePoint | Blocked | SourceTrouble | MirrorError
+Found = ResumePoint | Blocked | FlowFenced | SourceTrouble | MirrorError
 
 
 class Resumable(Protocol):

@@ -37,7 +37,7 @@ from heliograph.copy.events import (
     Throttled,
     ThrottleOver,
 )
-from heliograph.copy.found import Blocked, Found, SourceTrouble
+from heliograph.copy.found import Blocked, FlowFenced, Found, SourceTrouble
 from heliograph.copy.lane import CarriedLane, target_reason
 from heliograph.copy.phases import (
     LANE_BYTES_MAX,
@@ -80,7 +80,7 @@ class LaneMachine:
         phase, learned = lane.phase, lane.learned
         match event, phase:
             case _, Closed():
-                return
+                self._slot.settled.set()  # perhaps the last answer that `Shuttle.remove` waits for
             # -- the target
             case ((SequenceMismatch() | BatchTooLarge() | TargetFailed()), _) if not lane.running:
                 # The lane has let go of this batch; its log will be asked what arrived.
@@ -223,6 +223,8 @@ class LaneMachine:
             self._ask_log_later(lane, found)
         elif isinstance(found, SourceTrouble):
             self._look_up_later(lane, found.error, _source_reason(found.error))
+        elif isinstance(found, FlowFenced):
+            self._stall(lane, Stop(reason=StallReason.FENCED, detail=found.why, retry_s=RETRY_S))
         elif isinstance(found, Blocked):
             lane.stop_at(found)
             self._stall(lane, Stop(reason=found.reason, detail=found.detail, retry_s=found.retry_s))

@@ -26,6 +26,7 @@ from heliograph.copy.chunk import LaneCursor
 from heliograph.copy.flow import Flow
 from heliograph.copy.found import (
     Blocked,
+    FlowFenced,
     Found,
     L,
     Report,
@@ -45,6 +46,7 @@ from heliograph.errors import (
     MirrorError,
 )
 from heliograph.ledger.entries import new_author, runs_entries
+from heliograph.ledger.fence import fence_of
 from heliograph.ledger.locate import (
     AheadOfEnd,
     At,
@@ -86,11 +88,14 @@ async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) 
             report(lane, SourceTrouble(error=exc))
         return
     await flow.target.refresh({lane.spec.target.topic for lane in lanes})
-    if flow.stamp is None:
-        await flow.ledger.catch_up()
-        flow.stamp = _stamp(flow)
-    seen = await _read_log_states(flow, lanes, report)
-    await flow.ledger.catch_up()
+    seen = await _read_logs_then_ledger(flow, lanes, report)
+    fence = fence_of(flow.ledger.view)
+    if fence is not None:
+        # Every lane that lost its connection comes here before it appends again, so a slot that was
+        # cut off while the flow was failed over puts nothing behind what clients wrote since.
+        for lane in seen:
+            report(lane, FlowFenced(why=fence.why))
+        return
     begun = {lane: state for lane, state in seen.items() if _record(flow, lane) is not None}
     newborn = {lane: state for lane, state in seen.items() if lane not in begun}
     async with asyncio.TaskGroup() as tasks:
@@ -108,6 +113,24 @@ async def _resume_lanes(flow: Flow, begun: Mapping[L, LogState], report: Report[
         for lane, state in begun.items():
             found = _resume_point(flow, lane, state, source=checks.get(lane))
             tasks.create_task(report_found(lane, found, report))
+
+
+async def _read_logs_then_ledger(
+    flow: Flow, lanes: Sequence[L], report: Report[L]
+) -> dict[L, LogState]:
+    """What the logs have of the flow's producer; lanes whose log cannot be read are reported."""
+    if flow.stamp is None:
+        await flow.ledger.catch_up()
+        flow.use(_stamp(flow))
+    while True:
+        asked = flow.stamp
+        seen = await _read_log_states(flow, lanes, report)
+        await flow.ledger.catch_up()
+        # A failback renews the producer; then the logs were asked about that of another time.
+        flow.use(_stamp(flow))
+        if flow.stamp == asked:
+            return seen
+        lanes = tuple(seen)
 
 
 def _stamp(flow: Flow) -> Stamp:

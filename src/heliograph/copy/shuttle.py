@@ -14,16 +14,26 @@ from typing import Final
 
 from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.config.schema import ClientRole, ClusterConfig
-from heliograph.copy.events import Close, LookedUp, Pause, Resume, Retire
+from heliograph.copy.events import (
+    Close,
+    LookedUp,
+    Pause,
+    Resume,
+    Retire,
+    SequenceMismatch,
+    TargetEvent,
+    TargetFailed,
+)
 from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.found import Found
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.machine import LaneMachine
-from heliograph.copy.phases import Resuming
+from heliograph.copy.phases import Closed, Resuming
 from heliograph.copy.resume import find_resume_points
 from heliograph.copy.slot import Slot
-from heliograph.errors import InvariantError, MirrorError
+from heliograph.errors import BrokerUnreachable, InvariantError, MirrorError
 from heliograph.ledger.entries import ledger_topic, new_author
+from heliograph.ledger.fence import fence_of
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import (
     ClusterAlias,
@@ -40,6 +50,10 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 HEAD_INTERVAL_S: Final = 5.0
 STALL_GATHER_S: Final = 0.5
 """Lanes that stall together are written together."""
+DISCARD_S_MAX: Final = 0.5
+"""How long the last answers for lanes that may append no more are waited for."""
+FENCE_S_MAX: Final = 3.0
+"""How long a ledger may take to say whether its flow is fenced."""
 
 
 class Shuttle:
@@ -103,6 +117,23 @@ class Shuttle:
             lane.flow.ledger.drop([lane.spec.id.source])
         return tuple(lane.progress() for lane in lanes)
 
+    def discard(self, ids: Iterable[LaneId]) -> None:
+        """Send nothing more for these lanes, whatever waits; `remove` ends sooner for it.
+
+        What is in flight may sit in a socket of this machine whose network is broken, and would
+        arrive when that heals. Connections that do not answer in time are therefore reset, which
+        drops what has not left.
+        """
+        lanes = [self._lanes[lane_id] for lane_id in ids if lane_id in self._lanes]
+        for lane in lanes:
+            self._machine.on(lane, Close())
+
+        def reset() -> None:
+            for alias in {lane.flow.target.alias for lane in lanes if lane.in_flight}:
+                self._machine.targets.reset(alias)
+
+        self._slot.later(DISCARD_S_MAX, reset)
+
     def pause(self, ids: Iterable[LaneId]) -> None:
         for lane_id in ids:
             if lane_id in self._lanes:
@@ -155,6 +186,26 @@ class Shuttle:
         for lane in tuple(asked):
             report(lane, problem)
 
+    # -- without a driver
+
+    async def look_for_fences(self) -> None:
+        """Lanes that run stop where the flow is fenced, or its ledger does not say in time."""
+        for flow in {lane.flow for lane in self._lanes.values() if lane.running is not None}:
+            try:
+                async with asyncio.timeout(FENCE_S_MAX):
+                    await flow.ledger.catch_up()
+                if fence_of(flow.ledger.view) is not None:
+                    self._ask_logs(flow.id)
+            except TimeoutError:
+                self._stop_unsure(flow, BrokerUnreachable(f"{flow.id}: its ledger does not answer"))
+            except MirrorError as exc:
+                self._stop_unsure(flow, exc)
+
+    def _stop_unsure(self, flow: Flow, error: MirrorError) -> None:
+        """Nothing more is appended until the ledger was read, not even what is in a socket."""
+        self._ask_logs(flow.id, TargetFailed(error=error))
+        self._machine.targets.reset(flow.target.alias)
+
     # -- settling
 
     async def _settle(self, lanes: Iterable[CarriedLane]) -> None:
@@ -162,10 +213,12 @@ class Shuttle:
         lanes = tuple(lanes)
         for lane in lanes:
             self._machine.on(lane, Retire())
-        while any(lane.running is not None and not lane.is_drained for lane in lanes):
+        while not all(map(_is_settled, lanes)):
             self._slot.settled.clear()
             await self._slot.settled.wait()
-        await self._write_heads(lanes, wait=True)
+        # A lane that was discarded may be so because the ledger cannot be reached.
+        open_lanes = [lane for lane in lanes if not isinstance(lane.phase, Closed)]
+        await self._write_heads(open_lanes, wait=True)
 
     async def _write_heads(self, lanes: Iterable[CarriedLane], *, wait: bool) -> None:
         by_flow: defaultdict[FlowId, list[CarriedLane]] = defaultdict(list)
@@ -207,7 +260,14 @@ class Shuttle:
             self._slot.spawn(ledger.fail_with_writer())
             flow = self._flows[flow_id] = Flow(flow_id, source, target, ledger, limits)
             self._slot.spawn(self._machine.sources.follow_leaders(flow))
+            flow.on_new_producer = lambda: self._ask_logs(flow_id)
         return flow
+
+    def _ask_logs(self, flow_id: FlowId, event: TargetEvent | None = None) -> None:
+        """Lanes of the flow that run stop and find their place again, if they still may."""
+        for lane in tuple(self._lanes.values()):
+            if lane.spec.id.flow == flow_id and lane.running is not None:
+                self._machine.on(lane, event or SequenceMismatch())
 
     def _cluster(self, alias: ClusterAlias, role: ClientRole) -> Cluster:
         """Each role has connections of its own: it may have credentials of its own."""
@@ -225,3 +285,10 @@ class Shuttle:
             self._slot.heads_due.clear()
             self._machine.targets.check_timeouts()
             await self._write_heads(self._lanes.values(), wait=False)
+
+
+def _is_settled(lane: CarriedLane) -> bool:
+    """Whether nothing of the lane is on its way to the target any more."""
+    if isinstance(lane.phase, Closed):
+        return lane.in_flight == 0
+    return lane.running is None or lane.is_drained

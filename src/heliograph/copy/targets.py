@@ -11,7 +11,7 @@ from heliograph.copy.chunk import PreparedChunk
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running, StreamKey
 from heliograph.copy.slot import Slot
-from heliograph.model import FlowId
+from heliograph.model import ClusterAlias, FlowId
 from heliograph.probe import RUNS_DURABLE, RUNS_TO_WRITE, probe
 from heliograph.wire.batch import is_compressed
 
@@ -57,6 +57,12 @@ class TargetSide:
     def check_timeouts(self) -> None:
         for stream in self._streams.values():
             stream.check_timeout()
+
+    def reset(self, cluster: ClusterAlias) -> None:
+        """Give up on every answer of that cluster; its lanes then ask the log what arrived."""
+        for (alias, _, _), stream in tuple(self._streams.items()):
+            if alias == cluster:
+                stream.reset()
 
     def close(self) -> None:
         for stream in self._streams.values():

@@ -17,7 +17,7 @@ from heliograph.broker.blocking import blocking, first_of
 from heliograph.clock import monotonic_s
 from heliograph.driver.activity import FlowActivity
 from heliograph.errors import DrillFailed, MirrorError
-from heliograph.ledger.lease import Leaderships
+from heliograph.ledger.leadership import Leaderships
 from heliograph.model import FlowId
 
 log = logging.getLogger(__name__)

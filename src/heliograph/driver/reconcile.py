@@ -24,7 +24,7 @@ from heliograph.driver.assignment import assign, weigh
 from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
 from heliograph.driver.prepare import Prepared, prepare_target
 from heliograph.errors import BrokerError, NotAuthorised
-from heliograph.ledger.lease import Leaderships, Trouble
+from heliograph.ledger.leadership import Leaderships, Trouble
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
@@ -54,7 +54,9 @@ log = logging.getLogger(__name__)
 class SlotPool(Protocol):
     """What a reconciler needs of `heliograph.engine.slots.Slots`."""
 
-    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None: ...
+    def apply(
+        self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
+    ) -> None: ...
     def resume(self, ids: Iterable[LaneId]) -> None: ...
     def progress(self) -> Mapping[LaneId, LaneProgress]: ...
     def loads(self) -> Mapping[LaneId, LaneLoad]: ...
@@ -159,7 +161,7 @@ class Reconciler:
         """Why a flow stands still or could not be planned; empty when all were."""
         failures = self.failures
         found = {
-            flow: self._leaderships.why_fenced(flow)
+            flow: self._leaderships.why_not(flow)
             or failures.get(flow)
             or _words_on_unadopted(state.unadopted)
             for flow, state in self._flows.items()
@@ -232,7 +234,7 @@ class Reconciler:
                     self._failed(state, exc)
 
     async def drop_lost_flows(self, slots: SlotPool) -> None:
-        """Lanes of flows that are not led any more leave the slots, settled.
+        """Lanes of flows that are not led any more leave the slots.
 
         May be called while `reconcile` waits for a dead cluster.
         """
@@ -294,7 +296,7 @@ class Reconciler:
         return self._leaderships.troubles.get(flow) or self._flows[flow].trouble
 
     def _give_up_led_by_others(self) -> None:
-        """Their lanes leave the slots, settled; once the flow is ours again, it is planned anew."""
+        """Their lanes leave the slots; once the flow is ours again, it is planned anew."""
         for flow, state in self._flows.items():
             if not self._leaderships.leads(flow):
                 state.lanes, state.ready, state.due_s = (), False, 0.0
@@ -425,7 +427,8 @@ class Reconciler:
             for lane in self.lanes:
                 if lane.id in placed:
                     assignment[placed[lane.id]].append(lane)
-            slots.apply({slot: tuple(some) for slot, some in assignment.items()})
+            abandoned = frozenset(filter(self._leaderships.abandons, self._flows))
+            slots.apply({slot: tuple(some) for slot, some in assignment.items()}, abandoned)
 
     async def _decide(self, slots: SlotPool, lane: Lane, at: LaneProgress, state: Stalled) -> None:
         decided = _Decided(position=at.position, since_ms=state.since_ms, lost=state.lost)

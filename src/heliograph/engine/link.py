@@ -37,6 +37,7 @@ _log: Final = logging.getLogger(__name__)
 _HANDSHAKE_S_MAX: Final = 5.0
 _RECONNECT_S: Final = 0.2
 _BEATS_PER_LEASE: Final = 8
+_BEAT_S_MAX: Final = 1.0
 
 
 class Session:
@@ -203,6 +204,7 @@ class LinkClient:
         self._lease: asyncio.Timeout | None = None
         self._sent_s: dict[int, float] = {}
         self._beat_number = 0
+        self._echoed_s: float | None = None
         self.connections = 0
 
     async def run(self) -> None:
@@ -217,6 +219,13 @@ class LinkClient:
                     await asyncio.sleep(_RECONNECT_S)
         except TimeoutError:
             return
+
+    @property
+    def unheard_s(self) -> float:
+        """How long ago the last beat was sent that the driver has echoed; 0 before the first."""
+        if self._echoed_s is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._echoed_s
 
     def send(self, message: Up) -> bool:
         """False when not connected; the next hello will then say all that matters."""
@@ -262,11 +271,12 @@ class LinkClient:
             self._beat_number += 1
             self._sent_s[self._beat_number] = asyncio.get_running_loop().time()
             stream.send(encode_up(Beat(number=self._beat_number)))
-            await asyncio.sleep(self._lease_s / _BEATS_PER_LEASE)
+            await asyncio.sleep(min(_BEAT_S_MAX, self._lease_s / _BEATS_PER_LEASE))
 
     def _renew(self, echo: Beat) -> None:
         sent_s = self._sent_s.get(echo.number)
         if sent_s is None or self._lease is None:
             raise LinkError(f"echo of beat {echo.number}, which was not sent")
         self._sent_s = {n: at_s for n, at_s in self._sent_s.items() if n > echo.number}
+        self._echoed_s = sent_s
         self._lease.reschedule(sent_s + self._lease_s)

@@ -34,9 +34,11 @@ class AddLanes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveLanes:
-    """Stop these, settle what is in flight, then say `Settled`."""
+    """Stop these, wait for what is in flight, then say `Settled`."""
 
     ids: tuple[LaneId, ...]
+    settle: bool = True
+    """Whether what was fetched and not sent yet is appended first, or dropped."""
     kind: Literal["remove_lanes"] = "remove_lanes"
 
 

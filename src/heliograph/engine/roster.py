@@ -33,6 +33,8 @@ class _Held:
     lane: Lane
     """As last told."""
     leaving: bool = False
+    settling: bool = False
+    """Whether it leaves with all that was fetched for it."""
 
 
 class Roster:
@@ -45,6 +47,7 @@ class Roster:
     def __init__(self) -> None:
         self._wanted: dict[LaneId, tuple[SlotId, Lane]] = {}
         self._wanted_of: dict[SlotId, list[LaneId]] = {}
+        self._abandoned: frozenset[FlowId] = frozenset()
         self._held: dict[LaneId, _Held] = {}
         self._held_of: defaultdict[SlotId, dict[LaneId, None]] = defaultdict(dict)
         """By slot, in the order in which they came."""
@@ -54,8 +57,12 @@ class Roster:
         self._limits: dict[FlowId, int] = {}
         self._limits_told: dict[tuple[SlotId, FlowId], int] = {}
 
-    def want(self, assignment: Mapping[SlotId, Iterable[Lane]]) -> list[Order]:
-        """Replace what is wanted as a whole."""
+    def want(
+        self,
+        assignment: Mapping[SlotId, Iterable[Lane]],
+        abandoned: frozenset[FlowId] = frozenset(),
+    ) -> list[Order]:
+        """Replace what is wanted as a whole. Lanes of `abandoned` flows append nothing more."""
         wanted: dict[LaneId, tuple[SlotId, Lane]] = {}
         wanted_of: dict[SlotId, list[LaneId]] = {}
         for slot, lanes in assignment.items():
@@ -66,6 +73,7 @@ class Roster:
                 wanted[lane.id] = slot, lane
                 wanted_of[slot].append(lane.id)
         before, self._wanted, self._wanted_of = self._wanted, wanted, wanted_of
+        self._abandoned = abandoned
         self._paused &= wanted.keys()
         gone = self._held.keys() - wanted.keys()
         changed = [i for i, wish in wanted.items() if before.get(i) != wish or i not in self._held]
@@ -167,16 +175,18 @@ class Roster:
 
     def _next_orders(self, ids: Iterable[LaneId]) -> list[Order]:
         """What these lanes' slots are to be told; of all others nothing has changed."""
-        removes: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
+        removes: defaultdict[tuple[SlotId, bool], list[LaneId]] = defaultdict(list)
         adds: defaultdict[SlotId, list[Lane]] = defaultdict(list)
         pauses: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
         resumes: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
         for lane_id in dict.fromkeys(ids):
             held, wish = self._held.get(lane_id), self._wanted.get(lane_id)
             if held is not None and (wish is None or wish[0] != held.slot):
-                if not held.leaving and held.slot in self._present:
-                    removes[held.slot].append(lane_id)
-                    self._hold(replace(held, leaving=True))
+                settle = lane_id.flow not in self._abandoned
+                is_told = held.leaving and (settle or not held.settling)
+                if not is_told and held.slot in self._present:
+                    removes[held.slot, settle].append(lane_id)
+                    self._hold(replace(held, leaving=True, settling=settle))
                 continue
             if wish is None or (held is not None and held.leaving):
                 continue
@@ -190,7 +200,8 @@ class Roster:
                 (pauses if lane.paused else resumes)[slot].append(lane_id)
             self._hold(_Held(slot=slot, lane=lane))
         orders: list[Order] = []
-        orders += [(s, RemoveLanes(ids=c)) for s, ids in removes.items() for c in _chunks(ids)]
+        for (slot, settle), leaving in removes.items():
+            orders += [(slot, RemoveLanes(ids=c, settle=settle)) for c in _chunks(leaving)]
         # Limits first, so that a lane never runs unthrottled.
         orders += self._limit_orders()
         orders += [(s, AddLanes(lanes=c)) for s, lanes in adds.items() for c in _chunks(lanes)]

@@ -88,9 +88,17 @@ class Slots:
         self.count = count
         self._open_crew().resize(count)
 
-    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None:
-        """Make this the assignment, whole; only differences are sent. Returns before they act."""
-        self._open_crew().want(assignment)
+    def apply(
+        self,
+        assignment: Mapping[SlotId, tuple[Lane, ...]],
+        abandoned: frozenset[FlowId] = frozenset(),
+    ) -> None:
+        """Make this the assignment, whole; only differences are sent. Returns before they act.
+
+        Lanes leave a slot with what was fetched for them, but those of `abandoned` flows, which
+        append nothing more.
+        """
+        self._open_crew().want(assignment, abandoned)
 
     async def wait_applied(self, timeout_s: float) -> bool:
         """Whether every lane is where `apply` wanted it, within the time given."""

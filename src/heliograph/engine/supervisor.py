@@ -16,9 +16,9 @@ from heliograph.engine.jobs import Job, JobEnded
 from heliograph.engine.link import Session
 from heliograph.engine.messages import Drain, Progress, Settled, Stop
 from heliograph.engine.roster import Order, Roster
-from heliograph.engine.task import Outcome, SlotResult, machine_id
-from heliograph.model import Lane, LaneId, LaneLoad, LaneProgress, SlotId
-from heliograph.processes import is_alive
+from heliograph.engine.task import Outcome, SlotResult
+from heliograph.model import FlowId, Lane, LaneId, LaneLoad, LaneProgress, SlotId
+from heliograph.processes import is_alive, machine_id
 
 _log: Final = logging.getLogger(__name__)
 TICK_S: Final = 0.1
@@ -130,8 +130,12 @@ class SlotSupervisor:
                 self._dismiss(post)
         self.tick()
 
-    def want(self, assignment: Mapping[SlotId, Iterable[Lane]]) -> None:
-        self.tell(self.roster.want(assignment))
+    def want(
+        self,
+        assignment: Mapping[SlotId, Iterable[Lane]],
+        abandoned: frozenset[FlowId] = frozenset(),
+    ) -> None:
+        self.tell(self.roster.want(assignment, abandoned))
         for lane_id in [i for i in self._progress if not self.roster.is_wanted(i)]:
             del self._progress[lane_id]
             self._rates.pop(lane_id, None)

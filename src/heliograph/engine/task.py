@@ -9,11 +9,9 @@ import asyncio
 import gc
 import logging
 import os
-import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from heliograph.clock import now_ms
@@ -34,6 +32,7 @@ from heliograph.engine.messages import (
 )
 from heliograph.errors import InvariantError
 from heliograph.model import ClusterAlias, FlowId, Lane, LaneId, LaneProgress, SlotId
+from heliograph.processes import machine_id
 
 if TYPE_CHECKING:
     from heliograph.config.schema import ClusterConfig
@@ -43,6 +42,10 @@ _log: Final = logging.getLogger(__name__)
 _PROGRESS_INTERVAL_S: Final = 0.25
 _PROGRESS_INTERVAL_S_MAX: Final = 10.0
 _LANES_PER_INTERVAL: Final = 1_000
+ALONE_S: Final = 2.5
+"""Without an echo for so long the slot looks for fences itself; much less than a driver's lease,
+which is how long a failover waits for a driver it does not hear."""
+_ALONE_LOOK_S: Final = 1.0
 _LANES_PER_REPORT: Final = 5_000
 
 Clusters = Mapping[ClusterAlias, "ClusterConfig"]
@@ -57,6 +60,14 @@ class SlotWorker(Protocol):
 
     async def remove(self, ids: Iterable[LaneId]) -> tuple[LaneProgress, ...]:
         """Stop fetching, wait for what is in flight, settle; then the lanes are not touched."""
+        ...
+
+    def discard(self, ids: Iterable[LaneId]) -> None:
+        """Send nothing more for these lanes; `remove` then only waits for what is in flight."""
+        ...
+
+    async def look_for_fences(self) -> None:
+        """Stop lanes of flows that are fenced, or whose ledger does not say whether they are."""
         ...
 
     def pause(self, ids: Iterable[LaneId]) -> None: ...
@@ -149,10 +160,11 @@ async def run_slot(order: SlotOrder, *, attempt: str) -> SlotResult:
     running = asyncio.create_task(carrier.run())
     linked = asyncio.create_task(slot.client.run())
     reporting = asyncio.create_task(slot.report())
-    tasks = (running, linked, reporting)
+    watching = asyncio.create_task(slot.watch_alone())
+    tasks = (running, linked, reporting, watching)
     try:
         await asyncio.wait((*tasks, slot.ended), return_when=asyncio.FIRST_COMPLETED)
-        outcome, detail = _judge(slot, running=running, linked=linked, reporting=reporting)
+        outcome, detail = _judge(slot, *tasks)
         lanes = carrier.progress()
     finally:
         # The lanes are let go before anything else: past this line the driver may give them away.
@@ -177,28 +189,20 @@ def _failed(order: SlotOrder, detail: str) -> SlotResult:
     )
 
 
-def machine_id() -> str:
-    """Equal for processes that see each other's pids: one can then tell whether another is gone."""
-    try:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot_id}/{Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return f"{platform.node()}/{platform.system()}"
-
-
 def _judge(
     slot: _Slot,
-    *,
     running: asyncio.Task[None],
     linked: asyncio.Task[None],
     reporting: asyncio.Task[None],
+    watching: asyncio.Task[None],
 ) -> tuple[Outcome, str]:
     if slot.ended.done():
         exc = slot.ended.exception()
         if exc is None:
             return slot.ended.result(), ""
         return Outcome.FAILED, f"errand: {type(exc).__name__}: {exc}"
-    for task, name in ((running, "carrier"), (linked, "link"), (reporting, "report")):
+    named = ((running, "carrier"), (linked, "link"), (reporting, "report"), (watching, "watch"))
+    for task, name in named:
         if task.done() and (problem := task.exception()) is not None:
             return Outcome.FAILED, f"{name}: {type(problem).__name__}: {problem}"
     if linked.done():
@@ -238,6 +242,14 @@ class _Slot:
             await asyncio.sleep(progress_interval_s(len(self._carried)))
             self._report(self._carrier.progress())
 
+    async def watch_alone(self) -> None:
+        """A driver that is silent cannot say that a flow was fenced, and its lease runs out before
+        this slot's does."""
+        while True:
+            await asyncio.sleep(_ALONE_LOOK_S)
+            if self.client.unheard_s > ALONE_S:
+                await self._carrier.look_for_fences()
+
     def _report(self, lanes: tuple[LaneProgress, ...]) -> None:
         if self._reported_on != self.client.connections:
             # A report may have been lost with the connection it was sent on.
@@ -264,7 +276,9 @@ class _Slot:
             case AddLanes(lanes=lanes):
                 self._carried.update((lane.id, lane) for lane in lanes)
                 self._carrier.add(lanes)
-            case RemoveLanes(ids=ids):
+            case RemoveLanes(ids=ids, settle=settle):
+                if not settle:
+                    self._carrier.discard(ids)
                 leaving = set(ids) - self._leaving
                 self._leaving |= leaving
                 self._start(self._remove(leaving))

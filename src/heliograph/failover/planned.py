@@ -17,7 +17,7 @@ from heliograph.audit.plan import tail_units
 from heliograph.audit.units import AuditUnit
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
-from heliograph.clock import monotonic_s, now_ms
+from heliograph.clock import monotonic_s
 from heliograph.errors import RecoveryRefused
 from heliograph.failover.context import FailoverContext
 from heliograph.failover.outputs import DRAIN, FailoverChoices, StopProducersOutput, VerifyOutput
@@ -28,6 +28,7 @@ from heliograph.failover.source_ends import (
     without_heartbeats,
 )
 from heliograph.failover.steps import hooks_of, some_of
+from heliograph.ledger.holder import HolderWatch, is_gone
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import TopicName, TopicPartition
 from heliograph.procedure.hooks import hooks_told
@@ -75,7 +76,7 @@ async def drain_step(
     context: FailoverContext, procedure: Procedure[FailoverChoices]
 ) -> Outcome[NoOutput]:
     """Until nothing waits on the source that the flow would mirror."""
-    least, since_s = None, monotonic_s()
+    least, since_s, watch = None, monotonic_s(), HolderWatch()
     while True:
         waiting = await _waiting(context)
         if waiting.records == 0:
@@ -86,7 +87,9 @@ async def drain_step(
             least, since_s = waiting.records, monotonic_s()
             context.tell(DRAIN, f"{waiting.records:,} records wait")
         holder = context.ledger.store.view.holder
-        if holder is None or holder.until_ms < now_ms():
+        if holder is not None:
+            watch.see(holder)
+        if holder is None or is_gone(holder) or watch.expired == holder:
             raise RecoveryRefused(
                 f"{waiting.records:,} records wait in {some_of(waiting.topics)} and no driver "
                 f"mirrors {context.flow.id}: start `heliograph run`, then do this again"

@@ -18,7 +18,7 @@ from heliograph.errors import RecoveryRefused
 from heliograph.ledger.access import OpenLedger
 from heliograph.ledger.entries import LeaseEntry
 from heliograph.ledger.fence import Fence, fence_entry, fence_of
-from heliograph.ledger.lease import HolderWatch, is_gone
+from heliograph.ledger.holder import HolderWatch, is_gone
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import FlowId, TopicPartition
 
@@ -42,6 +42,7 @@ async def raise_fence(ledger: OpenLedger, flow: FlowId, mode: str) -> Fence:
             at_ms=at_ms,
             why=f"failed over to {flow.target} at {at} ({mode}); `heliograph failback` brings it "
             "back",
+            planned=True if mode == "planned" else None,
         )
         await ledger.store.write_or_refuse([fence_entry(fence)])
     return fence

@@ -78,7 +78,7 @@ async def reset_lanes(
     reader = StatusReader(config, wanted)
     try:
         planned = await _plan(reader, config.flow(flow), to, partition)
-        require_unled(reader.ledger(flow).view, flow)
+        await require_unled(reader.ledger(flow), flow)
         if write:
             # A driver that started since would go on where the lanes are, so the flow is leased,
             # and planned again: it may have run and ended in between.

@@ -31,12 +31,13 @@ from heliograph.ledger.entries import (
     Entry,
     FlowEntry,
     LeaseEntry,
+    LeaseKey,
     LossEntry,
     StartEntry,
     Tombstone,
     ledger_topic,
-    new_author,
 )
+from heliograph.ledger.holder import HolderWatch, is_gone, is_here
 from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
@@ -50,6 +51,7 @@ from heliograph.model import (
     TopicId,
     TopicName,
 )
+from heliograph.processes import new_signature
 
 T = TypeVar("T")
 
@@ -57,6 +59,9 @@ _CALL_S_MAX: Final = 120.0
 _LET_GO_S_MAX: Final = 5.0
 _LEASE_MS: Final = 300_000
 """Longer than anything is written here; it is let go at the end."""
+_WATCHED_MS_MAX: Final = 30_000
+"""Of a lease that lasts longer, such as a command's, its own words say whether it is over."""
+_WATCH_S: Final = 0.5
 
 
 class LedgerAccess:
@@ -68,7 +73,7 @@ class LedgerAccess:
     """
 
     def __init__(self, clusters: Mapping[ClusterAlias, ClusterConfig]) -> None:
-        self.author: Final = new_author()
+        self.author: Final = new_signature()
         """Tells what this process writes from what others do."""
         self._configs = clusters
         self._clusters: dict[tuple[ClusterAlias, ClientRole], Cluster] = {}
@@ -104,13 +109,18 @@ class LedgerAccess:
             raise BrokerUnreachable(f"{flow}: the ledger does not show what was written to it")
         return store.view.flow
 
-    async def claim(self, flow: FlowId, entry: LeaseEntry) -> LeaseEntry | None:
-        """Take or renew the lease unless another has it; who has it afterwards."""
-        claimed = claim_lease(self._store(flow), entry)
+    async def claim(
+        self, flow: FlowId, entry: LeaseEntry, over: LeaseEntry | None = None
+    ) -> LeaseEntry | None:
+        """Take or renew the lease unless another has it; who has it afterwards.
+
+        `over` is a lease of another that is over, by `HolderWatch` or because its holder is dead.
+        """
+        claimed = claim_lease(self._store(flow), entry, over)
         return await within(claimed, _CALL_S_MAX, f"ledger of {flow}")
 
     async def let_go(self, flow: FlowId, entry: LeaseEntry) -> None:
-        """End a lease that is ours, or that of a driver which is known to be dead."""
+        """End a lease that is ours."""
         ended = replace(entry, at_ms=now_ms(), lease_ms=0)
         # It ends by itself before long, so a driver that leaves does not wait for a dead cluster.
         written = self._store(flow).write_or_refuse([ended])
@@ -267,43 +277,67 @@ async def ensure_ledger(config: MirrorConfig, flow: FlowId) -> None:
 
 async def _claimed(store: LedgerStore, flow: FlowId) -> LeaseEntry:
     lease = LeaseEntry(
-        author=store.author,
+        author=new_signature(),
         host=socket.gethostname(),
         pid=os.getpid(),
         at_ms=now_ms(),
         lease_ms=_LEASE_MS,
         slot_count=0,
     )
-    holder = await claim_lease(store, lease)
-    if holder is None or holder.author != store.author:
-        require_unled(store.view, flow)
+    await store.catch_up()
+    holder = await claim_lease(store, lease, over=await require_unled(store, flow))
+    if holder is None or holder.author != lease.author:
+        await require_unled(store, flow)
         raise MirrorError(f"{flow}: the ledger does not show the lease that was written to it")
     return lease
 
 
-async def claim_lease(store: LedgerStore, entry: LeaseEntry) -> LeaseEntry | None:
-    """Take or renew the lease unless another process has it; who has it afterwards."""
+async def claim_lease(
+    store: LedgerStore, entry: LeaseEntry, over: LeaseEntry | None = None
+) -> LeaseEntry | None:
+    """As `LedgerAccess.claim`."""
     await store.catch_up()
     holder = store.view.holder
-    if holder is None or holder.author == entry.author or holder.until_ms < entry.at_ms:
+    if holder is None or holder.author == entry.author:
         await store.write_or_refuse([entry])
-        # Another process may have been first; then it leads, and this one lets go at once: see
-        # `LedgerView.holder`.
+    elif holder == over:
+        # All readers give the lease to an entry later than the holder's last. Just later: if the
+        # holder renews at this very moment, this entry counts for nothing, whatever the clocks say.
+        await store.write_or_refuse([replace(entry, at_ms=holder.until_ms + 1)])
+    else:
+        return holder
+    # Another process may have been first; then it leads, and this one lets go at once: see
+    # `LedgerView.holder`.
+    await store.catch_up()
+    if store.view.holder is None or store.view.holder.author != entry.author:
+        await store.write_or_refuse([replace(entry, lease_ms=0)])
+    elif holder is not None and holder == over:
+        # The entries of the one before are gone with the next compaction: one from a clock that is
+        # ahead would seem to be later than all that follow.
+        await store.write_or_refuse([Tombstone(key=LeaseKey(author=over.author)), entry])
         await store.catch_up()
-        if store.view.holder is None or store.view.holder.author != entry.author:
-            await store.write_or_refuse([replace(entry, lease_ms=0)])
     return store.view.holder
 
 
-def require_unled(view: LedgerView, flow: FlowId) -> None:
-    """Raises `MirrorError` while another process holds the lease, by its own last word."""
-    holder = view.holder
-    left_ms = 0 if holder is None else holder.until_ms - now_ms()
-    if holder is not None and left_ms >= 0:
-        raise MirrorError(
-            f"{flow} is mirrored by {holder.host} (pid {holder.pid}); stop it first. "
-            f"If it crashed, its lease expires in {left_ms / 1000:.0f} s"
-        )
+async def require_unled(store: LedgerStore, flow: FlowId) -> LeaseEntry | None:
+    """Raises `MirrorError` while another process leads the flow; a lease of one that does not.
+
+    A process that cannot be asked is watched until it renews its lease, or does not in time.
+    """
+    watch = HolderWatch()
+    while (holder := store.view.holder) is not None:
+        renewed, is_short = watch.see(holder), holder.lease_ms <= _WATCHED_MS_MAX
+        left_s = watch.left_s if is_short else (holder.until_ms - now_ms()) / 1000
+        if left_s <= 0 or is_gone(holder):
+            return holder
+        if renewed or not is_short or is_here(holder):
+            raise MirrorError(
+                f"{flow} is mirrored by {holder.host} (pid {holder.pid}); stop it first. "
+                f"If it crashed, its lease expires in {left_s:.0f} s"
+            )
+        await asyncio.sleep(_WATCH_S)
+        await store.catch_up()
+    return None
 
 
 async def within(work: Awaitable[T], timeout_s: float, subject: str) -> T:

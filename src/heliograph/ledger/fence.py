@@ -2,13 +2,13 @@
 
 After a failover clients write to the target. A mirror that went on by itself when the source comes
 back would put old records behind theirs, so the fence is in the ledger, where every driver looks
-before it carries the flow. Runs on the driver.
+before it carries the flow, and every slot before a lane goes on. Runs anywhere.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from heliograph.errors import WireError
 from heliograph.ledger.entries import MemoEntry, Tombstone
@@ -23,9 +23,11 @@ class Fence:
     at_ms: int
     why: str
     """Why nothing is mirrored, as a sentence for the operator."""
+    planned: Literal[True] | None = None
+    """Set where the source was drained before: what a slot fetched may still be appended."""
 
 
-_MEMO: Final[Memo[Fence]] = Memo(Fence)
+_MEMO: Final[Memo[Fence]] = Memo(Fence, writes_null=False)
 
 
 def fence_of(view: LedgerView) -> Fence | None:

@@ -4,7 +4,8 @@ The lease saves work, not data: two drivers of one flow cannot lose or repeat a 
 since the target's brokers refuse what is out of place. They would only get in each other's way.
 
 A fence (see `fence`) is another matter: a flow that was failed over is carried by nobody, lease or
-not, until the fence is lifted.
+not, until the fence is lifted. A failover waits for the lease of a driver that it cannot hear, so a
+driver that could not renew in that time, and so may have missed a fence, stops by itself.
 """
 
 from __future__ import annotations
@@ -14,111 +15,33 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from heliograph.broker.admin import ClusterAdmin
-from heliograph.broker.blocking import Changed, blocking
+from heliograph.broker.blocking import blocking
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.errors import BrokerError
+from heliograph.errors import BrokerUnreachable, InvariantError, MirrorError
 from heliograph.ledger.access import LedgerAccess, ensure_ledger
 from heliograph.ledger.entries import LeaseEntry, ledger_topic
 from heliograph.ledger.fence import Fence, fence_of
+from heliograph.ledger.holder import HolderWatch, is_gone
+from heliograph.ledger.leadership import (
+    Fenced,
+    Lapsed,
+    Leaderships,
+    Leading,
+    Standby,
+    Trouble,
+)
 from heliograph.model import FlowId
-from heliograph.processes import Liveness, liveness, names_one_host
 
 log = logging.getLogger("heliograph")
 
-LEASE_S_DEFAULT: Final = 15.0
 _LOOKS_PER_LEASE: Final = 15
 _RENEWALS_PER_LEASE: Final = 3
-_PATIENCE_S: Final = 10.0
-"""A broker that restarts is back within it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leading:
-    """This driver carries the flow."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standby:
-    """Another driver carries the flow, or it is not known yet which one does."""
-
-    holder: LeaseEntry | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """No driver may carry the flow until the fence is lifted."""
-
-    fence: Fence
-
-    @property
-    def why(self) -> str:
-        return self.fence.why
-
-
-Leadership = Leading | Standby | Fenced
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """What keeps a flow from being mirrored, and since when; it is tried again all the while."""
-
-    error: BrokerError
-    since_s: float
-
-    @classmethod
-    def of(cls, error: BrokerError, before: Trouble | None) -> Trouble:
-        return cls(error=error, since_s=monotonic_s() if before is None else before.since_s)
-
-    @property
-    def is_final(self) -> bool:
-        """Whether a run that is to end does not wait for it any longer."""
-        return not self.error.retriable or monotonic_s() - self.since_s >= _PATIENCE_S
-
-
-class Leaderships:
-    """What this driver is to each flow: values that tasks read, and wait for to change."""
-
-    def __init__(self, flows: Iterable[FlowId] = ()) -> None:
-        self.changed: Final = Changed()
-        self._values: dict[FlowId, Leadership] = {flow: Standby() for flow in flows}
-        self.troubles: Final[dict[FlowId, Trouble]] = {}
-        """Why it is unknown who leads a flow: its ledger cannot be had."""
-
-    def __getitem__(self, flow: FlowId) -> Leadership:
-        """A pair that mirrors nothing has no lease, and is every driver's to look after."""
-        return self._values.get(flow, Leading())
-
-    def __setitem__(self, flow: FlowId, value: Leadership) -> None:
-        if self._values.get(flow) != value:
-            self._values[flow] = value
-            self.changed.notify()
-
-    def leads(self, flow: FlowId) -> bool:
-        return isinstance(self[flow], Leading)
-
-    def why_fenced(self, flow: FlowId) -> str:
-        """Nothing where the flow is not fenced."""
-        value = self[flow]
-        return value.why if isinstance(value, Fenced) else ""
-
-    @property
-    def standing_by(self) -> Mapping[FlowId, str]:
-        """Flows that another driver leads, and which one."""
-        return {
-            flow: f"standby: led by {value.holder.host} (pid {value.holder.pid})"
-            for flow, value in self._values.items()
-            if isinstance(value, Standby) and value.holder is not None
-        }
-
-    async def wait_leading(self, flow: FlowId) -> None:
-        while not self.leads(flow):
-            await self.changed.wait()
+_CERTAIN_SHARE: Final = 0.875
+"""Of the lease, from its last renewal: what is left is for taking the lanes off the slots."""
 
 
 class Activity(Protocol):
@@ -138,9 +61,8 @@ class Leases:
     """Claims the lease of every flow and renews it, each in a task of its own.
 
     A driver that waits for a slow cluster must not lose what it leads, so nothing here waits for
-    the driver's other tasks, nor one flow for another. A lease counts as lost only when another
-    driver is seen to have it: a target that does not answer can be written by no other driver
-    either.
+    the driver's other tasks, nor one flow for another. Whatever goes wrong in a look is said, and
+    the next look is taken; a flow is led only while looks succeed.
 
     With `exclusive` off no lease is claimed and every flow is led that has no fence.
     """
@@ -151,8 +73,6 @@ class Leases:
         ledgers: LedgerAccess,
         activity: Activity,
         *,
-        lease_s: float = LEASE_S_DEFAULT,
-        host: str | None = None,
         exclusive: bool = True,
     ) -> None:
         self.leaderships: Final = Leaderships(flow.id for flow in config.flows)
@@ -163,8 +83,6 @@ class Leases:
                 ledgers,
                 activity,
                 self.leaderships,
-                lease_s=lease_s,
-                host=host or socket.gethostname(),
                 exclusive=exclusive,
             )
             for flow in config.flows
@@ -198,37 +116,64 @@ class _FlowLease:
         activity: Activity,
         leaderships: Leaderships,
         *,
-        lease_s: float,
-        host: str,
         exclusive: bool,
     ) -> None:
         self.id: Final = flow.id
         self.known = asyncio.Event()
         self._flow, self._config, self._ledgers = flow, config, ledgers
         self._activity, self._leaderships = activity, leaderships
-        self._lease_s, self._host, self._exclusive = lease_s, host, exclusive
+        self._lease_s, self._exclusive = config.engine.driver_lease_ms / 1000, exclusive
         self._held: LeaseEntry | None = None
         """Our lease; a fenced flow keeps it until nothing is under way."""
         self._has_ledger = False
         self._other = HolderWatch()
         """The other driver that leads, or led last."""
-        self._renewed_s = 0.0
+        self._certain_s = -math.inf
+        """When that was begun which last proved that this driver may lead: a renewal that is in the
+        ledger, or without leases a look that found no fence."""
+        self._error: MirrorError | None = None
+        """Why the last look failed; None if it did not."""
         self._logged = ""
 
     async def run(self) -> None:
         while True:
-            try:
-                await self._look()
-            except BrokerError as exc:
-                self._failed(exc)
-            else:
-                self._leaderships.troubles.pop(self.id, None)
-                self.known.set()
+            await self._look_in_time()
             if not await self._has_settled():
-                await asyncio.sleep(self._lease_s / _LOOKS_PER_LEASE)
+                await asyncio.sleep(self._look_s)
 
-    def _failed(self, error: BrokerError) -> None:
-        if isinstance(self._leaderships[self.id], Standby):
+    @property
+    def _look_s(self) -> float:
+        """Until the next look; a lease that ends before is looked at when it does."""
+        left_s = self._other.left_s
+        look_s = self._lease_s / _LOOKS_PER_LEASE
+        return min(look_s, left_s) if left_s > 0 else look_s
+
+    async def _look_in_time(self) -> None:
+        """A leader's look may take as long as it is certain to lead, and it leads no longer."""
+        ends_s = self._certain_s + self._lease_s * _CERTAIN_SHARE
+        leads = self._leaderships.leads(self.id)
+        try:
+            async with asyncio.timeout(max(0.0, ends_s - monotonic_s()) if leads else None):
+                await self._look()
+        except TimeoutError:
+            silent = BrokerUnreachable(f"cluster {self.id.target} does not answer")
+            self._failed(self._error or silent, ends_s)
+        except MirrorError as exc:
+            self._failed(exc, ends_s)
+        except Exception as exc:  # noqa: BLE001 - said, and the next look is taken all the same
+            self._failed(InvariantError(f"a bug: {type(exc).__name__}: {exc}"), ends_s)
+        else:
+            self._error = None
+            self._leaderships.troubles.pop(self.id, None)
+            self.known.set()
+
+    def _failed(self, error: MirrorError, certain_until_s: float) -> None:
+        self._error = error
+        if self._leaderships.leads(self.id) and monotonic_s() >= certain_until_s:
+            why = f"the lease of {self.id} could not be renewed, not mirroring: {error}"
+            log.warning("%s", why)
+            self._leaderships[self.id] = Lapsed(why)
+        if isinstance(self._leaderships[self.id], Standby | Lapsed):
             troubles = self._leaderships.troubles
             troubles[self.id] = Trouble.of(error, troubles.get(self.id))
             self._log_once(f"{self.id}: not mirrored: {error}; trying again", logging.ERROR)
@@ -243,7 +188,7 @@ class _FlowLease:
             return
         try:
             await self._ledgers.let_go(self.id, held)
-        except BrokerError as exc:
+        except MirrorError as exc:
             log.warning("lease of %s not released, it expires by itself: %s", self.id, exc)
 
     async def _has_settled(self) -> bool:
@@ -259,6 +204,7 @@ class _FlowLease:
         return False
 
     async def _look(self) -> None:
+        began_s = monotonic_s()
         if not self._has_ledger:
             await ensure_ledger(self._config, self.id)
             self._has_ledger = True
@@ -272,8 +218,9 @@ class _FlowLease:
             return
         if isinstance(self._leaderships[self.id], Fenced):
             log.info("fence of %s lifted", self.id)
-            self._leaderships[self.id] = Standby() if self._held is None else Leading()
+            self._leaderships[self.id] = Standby()
         if not self._exclusive:
+            self._certain_s = began_s
             self._leaderships[self.id] = Leading()
         elif self._needs_no_claim(holder):
             await self._observe_holder(holder)
@@ -301,9 +248,8 @@ class _FlowLease:
 
     def _needs_no_claim(self, holder: LeaseEntry | None) -> bool:
         if self._held is None:
-            return self._other.left_s > 0
-        is_ours = holder is not None and holder.author == self._ledgers.author
-        return is_ours and not self._renewal_is_due
+            return holder is not None and self._other.expired != holder
+        return self._is_ours(holder) and not self._renewal_is_due
 
     async def _stand_down(self, fence: Fence) -> None:
         """Nothing is begun any more; the lease is let go once nothing is under way."""
@@ -316,16 +262,22 @@ class _FlowLease:
 
     @property
     def _renewal_is_due(self) -> bool:
-        return monotonic_s() - self._renewed_s >= self._lease_s / _RENEWALS_PER_LEASE
+        return monotonic_s() - self._certain_s >= self._lease_s / _RENEWALS_PER_LEASE
 
     async def _claim(self) -> None:
-        self._renewed_s = monotonic_s()
-        await self._observe_holder(await self._ledgers.claim(self.id, self._entry()))
+        began_s = monotonic_s()
+        holder = await self._ledgers.claim(self.id, self._entry(), over=self._other.expired)
+        if self._is_ours(holder):
+            self._certain_s = began_s
+        await self._observe_holder(holder)
+
+    def _is_ours(self, holder: LeaseEntry | None) -> bool:
+        return holder is not None and holder.author == self._ledgers.author
 
     def _entry(self) -> LeaseEntry:
         return LeaseEntry(
             author=self._ledgers.author,
-            host=self._host,
+            host=socket.gethostname(),
             pid=os.getpid(),
             at_ms=now_ms(),
             lease_ms=int(self._lease_s * 1000),
@@ -333,7 +285,7 @@ class _FlowLease:
         )
 
     async def _observe_holder(self, holder: LeaseEntry | None) -> None:
-        if holder is not None and holder.author == self._ledgers.author:
+        if holder is not None and self._is_ours(holder):
             if self._other.holder is not None:
                 log.info("flow %s: taken over", self.id)
             self._held, self._other, self._logged = holder, HolderWatch(), ""
@@ -347,14 +299,12 @@ class _FlowLease:
             # Let go: the next look claims it, and still knows that there was another.
             self._other.expire()
             return
-        if self._is_dead(holder):
+        self._other.see(holder)
+        if is_gone(holder) and self._other.left_s > 0:
             log.info("flow %s: %s pid %d is gone", self.id, holder.host, holder.pid)
-            await self._ledgers.let_go(self.id, holder)
-            self._other.see(holder)
             self._other.expire()
             await self._claim()
             return
-        self._other.see(holder)
         self._log_once(f"standby: flow {self.id} is led by {holder.host} pid {holder.pid}")
 
     def _become(self, value: Leading | Standby) -> None:
@@ -362,53 +312,7 @@ class _FlowLease:
         if not isinstance(self._leaderships[self.id], Fenced):
             self._leaderships[self.id] = value
 
-    def _is_dead(self, holder: LeaseEntry) -> bool:
-        # An entry with this process's pid that it did not write is of one before it.
-        is_past = holder.pid == os.getpid() and names_one_host(self._host)
-        return (is_past and holder.host == self._host) or is_gone(holder, self._host)
-
     def _log_once(self, text: str, level: int = logging.INFO) -> None:
         if text != self._logged:
             self._logged = text
             log.log(level, "%s", text)
-
-
-class HolderWatch:
-    """How long a lease lasts that another process holds.
-
-    Counted from when it was seen to be renewed, by this process's clock: the holder's may be wrong.
-    """
-
-    def __init__(self) -> None:
-        self._holder: LeaseEntry | None = None
-        self._ends_s = -math.inf
-
-    @property
-    def holder(self) -> LeaseEntry | None:
-        """As it was seen last."""
-        return self._holder
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until the lease is over; not above 0 where it is, or where none was seen."""
-        return self._ends_s - monotonic_s()
-
-    def see(self, holder: LeaseEntry) -> None:
-        before, self._holder = self._holder, holder
-        if before is None or before.author != holder.author:
-            # Seen for the first time: only its own words say how long ago it renewed.
-            age_s = max(0.0, (now_ms() - holder.at_ms) / 1000)
-        elif before.at_ms != holder.at_ms:
-            age_s = 0.0
-        else:
-            return
-        self._ends_s = monotonic_s() - age_s + holder.lease_ms / 1000
-
-    def expire(self) -> None:
-        """The holder let go or is dead: what it said last counts no more."""
-        self._ends_s = -math.inf
-
-
-def is_gone(holder: LeaseEntry, host: str | None = None) -> bool:
-    """Whether the holder was a process of this machine that is gone: its lease need not end."""
-    return liveness(holder.host, holder.pid, here=host) is Liveness.GONE

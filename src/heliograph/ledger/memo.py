@@ -68,8 +68,9 @@ class Typed(Generic[T]):
 class Memo(Generic[T]):
     """Memos of one kind, each about one subject."""
 
-    def __init__(self, kind: Any) -> None:
-        self._typed: Typed[T] = Typed(kind)
+    def __init__(self, kind: Any, *, writes_null: bool = True) -> None:
+        """As `Typed`."""
+        self._typed: Typed[T] = Typed(kind, writes_null=writes_null)
 
     def entry(self, subject: str, value: T) -> MemoEntry:
         fields = self._typed.dump(value)

@@ -63,9 +63,11 @@ class LedgerService:
         """Tells what this process writes from what others do."""
         return self._access.author
 
-    def claim(self, flow: FlowId, entry: LeaseEntry) -> LeaseEntry | None:
-        """Take or renew the lease unless another has it; who has it afterwards."""
-        return self._call(self._access.claim(flow, entry))
+    def claim(
+        self, flow: FlowId, entry: LeaseEntry, over: LeaseEntry | None = None
+    ) -> LeaseEntry | None:
+        """As `LedgerAccess.claim`."""
+        return self._call(self._access.claim(flow, entry, over))
 
     def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> None:
         """Decide that `lost` is given up: counted for ever, and the lane goes on behind it."""

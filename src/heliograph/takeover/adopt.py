@@ -141,7 +141,7 @@ async def _carried(
     async with open_ledger(config, flow.id) as ledger:
         locations = await locate_lanes(flow, ledger.target, ledger.store, all_topics())
         if must_be_unled:
-            require_unled(ledger.store.view, flow.id)
+            await require_unled(ledger.store, flow.id)
         return {location.lane.source: location for location in locations}
 
 

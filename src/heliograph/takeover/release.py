@@ -106,7 +106,7 @@ async def _release(config: MirrorConfig, flow: FlowConfig, *, write: bool) -> Fl
     async with lease_ledger(config, flow.id) if write else open_ledger(config, flow.id) as ledger:
         locations = await locate_lanes(flow, ledger.target, ledger.store, all_topics())
         if not write:
-            require_unled(ledger.store.view, flow.id)
+            await require_unled(ledger.store, flow.id)
         ends = await ledger.target.list_offsets([location.target for location in locations], LATEST)
         lanes = tuple(_lane(location, mm2, ends.get(location.target)) for location in locations)
         found = FlowRelease(

@@ -29,7 +29,7 @@ from heliograph.copy.events import (
     Throttled,
     ThrottleOver,
 )
-from heliograph.copy.found import Blocked, ResumePoint, SourceTrouble
+from heliograph.copy.found import Blocked, FlowFenced, ResumePoint, SourceTrouble
 from heliograph.copy.lane import FORGOTTEN_S_MIN, CarriedLane
 from heliograph.copy.machine import LaneMachine
 from heliograph.copy.phases import (
@@ -146,6 +146,25 @@ def _row(batch: OutgoingBatch, code: int, base_offset: int | None) -> ProducedPa
 
 def _resume_point(lane: CarriedLane) -> ResumePoint:
     return ResumePoint(cursor=running_at(lane).cursor, target_topic_id=TOPIC_ID, identical=True)
+
+
+def test_a_lane_that_is_fenced_keeps_its_position_and_tries_again() -> None:
+    scene = Scene()
+    scene.run()
+    scene.lane.reached.position = 7
+    scene.on(SequenceMismatch())
+
+    scene.look_up(FlowFenced(why="failed over"))
+
+    shown = scene.lane.state()
+    assert isinstance(shown, Stalled)
+    assert shown.retrying
+    assert scene.lane.head().state == "stalled: fenced"
+    assert scene.lane.head().position == 7
+
+    scene.slot.ring()
+
+    assert isinstance(scene.lane.phase, Resuming)
 
 
 # -- the table

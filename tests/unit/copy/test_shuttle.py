@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from heliograph.copy import shuttle as shuttle_module
+from heliograph.copy.events import TargetFailed
+from heliograph.copy.lane import CarriedLane
+from heliograph.copy.phases import Resuming, Running
 from heliograph.copy.shuttle import Shuttle
+from heliograph.errors import BrokerError, LeaderMoved
+from heliograph.ledger.fence import Fence, fence_entry
+from heliograph.model import TopicPartition
+from heliograph.wire.batch import Stamp
 from tests.unit.copy.kit import FakeLedger, carried_lane, chunk, running_at, send
 
 
@@ -15,6 +25,8 @@ class SlowLedger(FakeLedger):
     def __init__(self) -> None:
         super().__init__()
         self.waited_for = 0
+
+    def drop(self, lanes: list[TopicPartition]) -> None: ...
 
     async def write(self, entries: list[Any]) -> None:
         self.waited_for = self.write_soon(entries)
@@ -63,3 +75,111 @@ def test_a_drain_waits_for_a_correction_of_the_map() -> None:
 
     assert corrections == 1
     assert ledger.waited_for == ledger.tickets == 2
+
+
+class Told(FakeLedger):
+    """A ledger that says whether the flow is fenced, or does not answer."""
+
+    def __init__(self, said: Fence | BrokerError | None) -> None:
+        super().__init__()
+        self.said = said
+
+    async def catch_up(self) -> None:
+        if isinstance(self.said, BrokerError):
+            raise self.said
+        if self.said is not None:
+            self.view.apply(fence_entry(self.said))
+
+
+def queued_lane(shuttle: Shuttle, ledger: FakeLedger) -> tuple[CarriedLane, Running]:
+    """A lane that runs, with one batch in flight and one that waits."""
+    lane = carried_lane()
+    lane.flow.ledger = ledger  # type: ignore[assignment]
+    running = running_at(lane)
+    lane.enter(running)
+    for _ in range(2):
+        lane.enqueue(running, chunk(running), [], 0)
+    send(lane)
+    shuttle._lanes[lane.spec.id], shuttle._flows[lane.spec.id.flow] = lane, lane.flow
+    return lane, running
+
+
+def test_a_discarded_lane_drops_what_waits_and_is_removed_once_nothing_is_in_flight() -> None:
+    async def scenario() -> None:
+        shuttle, ledger = Shuttle({}), SlowLedger()
+        lane, running = queued_lane(shuttle, ledger)
+
+        shuttle.discard([lane.spec.id])
+        removing = asyncio.create_task(shuttle.remove([lane.spec.id]))
+        await asyncio.sleep(0.01)
+        was_waiting = not removing.done()
+        lane.in_flight -= 1
+        shuttle._machine.on(lane, TargetFailed(error=LeaderMoved("closed")))
+        await removing
+
+        assert was_waiting
+        assert not running.outgoing
+        assert ledger.tickets == 0, "a ledger that is cut off would hold the lane for ever"
+        assert shuttle.progress() == ()
+
+    asyncio.run(scenario())
+
+
+def test_a_discarded_lane_whose_answers_do_not_come_has_its_connections_reset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shuttle_module, "DISCARD_S_MAX", 0.01)
+    reset: list[str] = []
+
+    async def scenario() -> None:
+        shuttle = Shuttle({})
+        lane, _ = queued_lane(shuttle, FakeLedger())
+        shuttle._machine.targets.reset = reset.append  # type: ignore[method-assign, assignment]
+
+        shuttle.discard([lane.spec.id])
+        await asyncio.sleep(0.05)
+
+    asyncio.run(scenario())
+
+    assert reset == ["A"]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_stopped"),
+    [
+        (None, False),
+        (Fence(at_ms=1, why="failed over"), True),
+        (LeaderMoved("no leader"), True),
+    ],
+    ids=["no fence", "fence", "no answer"],
+)
+def test_a_slot_without_a_driver_stops_the_lanes_of_a_flow_that_may_be_fenced(
+    said: Fence | BrokerError | None, is_stopped: bool
+) -> None:
+    async def scenario() -> None:
+        shuttle = Shuttle({})
+        lane, running = queued_lane(shuttle, Told(said))
+
+        await shuttle.look_for_fences()
+
+        assert (lane.running is None) is is_stopped
+        assert (not running.outgoing) is is_stopped
+
+    asyncio.run(scenario())
+
+
+def test_all_lanes_of_a_flow_ask_their_logs_when_its_producer_was_renewed() -> None:
+    async def scenario() -> None:
+        shuttle = Shuttle({})
+        lane, running = queued_lane(shuttle, FakeLedger())
+        lane.flow.on_new_producer = lambda: shuttle._ask_logs(lane.spec.id.flow)
+
+        lane.flow.use(Stamp(1, 0))
+        goes_on = lane.running is running
+        lane.flow.use(Stamp(3, 0))
+
+        assert goes_on
+        assert isinstance(lane.phase, Resuming)
+        assert not running.outgoing
+
+    asyncio.run(scenario())

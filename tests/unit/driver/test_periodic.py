@@ -16,7 +16,7 @@ from heliograph.broker.blocking import Changed
 from heliograph.driver.activity import FlowActivity
 from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
 from heliograph.errors import BrokerUnreachable
-from heliograph.ledger.lease import Leaderships, Leading, Standby
+from heliograph.ledger.leadership import Leaderships, Leading, Standby
 from heliograph.model import ClusterAlias, FlowId
 from tests.kit.leasing import NoSlots
 

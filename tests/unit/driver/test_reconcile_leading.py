@@ -17,7 +17,7 @@ from heliograph.driver.assignment import assign
 from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerUnreachable
 from heliograph.ledger.fence import Fence
-from heliograph.ledger.lease import Fenced, Leadership, Leaderships, Leading, Standby
+from heliograph.ledger.leadership import Fenced, Leadership, Leaderships, Leading, Standby
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
@@ -46,9 +46,13 @@ CONFIG = MirrorConfig(
 class FakeSlots:
     def __init__(self) -> None:
         self.applied: list[Mapping[SlotId, tuple[Lane, ...]]] = []
+        self.abandoned: frozenset[FlowId] = frozenset()
 
-    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None:
+    def apply(
+        self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
+    ) -> None:
         self.applied.append(assignment)
+        self.abandoned = abandoned
 
     def resume(self, ids: Iterable[LaneId]) -> None: ...
 

@@ -14,7 +14,7 @@ from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.driver import reconcile
 from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerError, BrokerUnreachable
-from heliograph.ledger.lease import Trouble
+from heliograph.ledger.leadership import Trouble
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
@@ -66,7 +66,9 @@ class Slots:
         self.state = state
         self.resumed = 0
 
-    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None: ...
+    def apply(
+        self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
+    ) -> None: ...
 
     def resume(self, ids: Iterable[LaneId]) -> None:
         self.resumed += 1

@@ -15,7 +15,7 @@ from heliograph.driver.run import RunResult, RunStatus, run_mirror
 from heliograph.driver.stop import StopRequest
 from heliograph.engine.supervisor import SlotHealth
 from heliograph.errors import EngineError
-from heliograph.ledger import lease
+from heliograph.ledger import leadership
 from heliograph.model import (
     ClusterAlias,
     FlowId,
@@ -89,7 +89,9 @@ class PlayedSlots:
     def use(self, session: object) -> None:
         self.told.append(f"use {session}")
 
-    def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None: ...
+    def apply(
+        self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
+    ) -> None: ...
 
     def progress(self) -> Mapping[LaneId, LaneProgress]:
         return self.lanes
@@ -229,7 +231,7 @@ def test_a_run_that_is_to_end_gives_up_clusters_that_are_not_there(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(lease, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(leadership, "_PATIENCE_S", 0.5)
 
     result = run(once=True)
 

@@ -59,6 +59,27 @@ def test_a_moved_lane_is_added_only_after_it_has_settled() -> None:
     assert arriving == [(S1, AddLanes(lanes=(lane(0),)))]
 
 
+def test_lanes_of_an_abandoned_flow_leave_without_what_was_fetched_for_them() -> None:
+    roster = roster_with(S0)
+    roster.want({S0: (lane(0),)})
+
+    orders = roster.want({}, frozenset({lane(0).id.flow}))
+
+    assert orders == [(S0, RemoveLanes(ids=(lane(0).id,), settle=False))]
+
+
+def test_a_lane_that_leaves_is_told_once_more_when_its_flow_is_abandoned() -> None:
+    roster = roster_with(S0, S1)
+    roster.want({S0: (lane(0),)})
+    roster.want({S1: (lane(0),)})
+
+    abandoned = roster.want({}, frozenset({lane(0).id.flow}))
+    again = roster.want({}, frozenset({lane(0).id.flow}))
+
+    assert abandoned == [(S0, RemoveLanes(ids=(lane(0).id,), settle=False))]
+    assert again == []
+
+
 def test_a_lane_wanted_back_while_it_leaves_is_added_again_once_settled() -> None:
     roster = roster_with(S0, S1)
     roster.want({S0: (lane(0),)})

@@ -12,8 +12,9 @@ from heliograph.engine.jobs import JobEnded
 from heliograph.engine.link import Session
 from heliograph.engine.messages import AddLanes, Down, Drain, Hello, Progress, Settled, Stop
 from heliograph.engine.supervisor import SlotState, SlotSupervisor
-from heliograph.engine.task import Outcome, SlotResult, machine_id
+from heliograph.engine.task import Outcome, SlotResult
 from heliograph.model import SlotId
+from heliograph.processes import machine_id
 from tests.unit.engine.lanes import lane, progress
 
 LEASE_S = 10.0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from heliograph.clock import monotonic_s
+from heliograph.engine import task
 from heliograph.engine.link import LinkServer, Session
 from heliograph.engine.messages import (
     AddLanes,
@@ -22,6 +23,7 @@ from heliograph.engine.messages import (
 )
 from heliograph.engine.task import (
     CarrierFactory,
+    Clusters,
     Outcome,
     SlotOrder,
     SlotResult,
@@ -127,6 +129,45 @@ def test_a_removed_lane_is_settled_before_the_driver_hears_of_it(run: Run, scrip
     assert script.settled == [lane(0).id]
     assert settlement.outcome is Outcome.STOPPED
     assert [progress.lane for progress in settlement.lanes] == [lane(1).id]
+
+
+def remembered(made: list[FakeCarrier]) -> CarrierFactory:
+    def make(clusters: Clusters, bytes_max: int) -> FakeCarrier:
+        made.append(FakeCarrier(clusters, bytes_max))
+        return made[-1]
+
+    return make
+
+
+def test_what_was_fetched_for_an_abandoned_lane_is_dropped_before_it_is_settled(
+    run: Run, script: Script
+) -> None:
+    made: list[FakeCarrier] = []
+    script.lines = [AddLanes(lanes=(lane(0),)), RemoveLanes(ids=(lane(0).id,), settle=False)]
+    script.after_settled = [Stop()]
+
+    run(remembered(made))
+
+    assert made[0].discarded == {lane(0).id}
+    assert script.settled == [lane(0).id]
+
+
+def test_a_slot_looks_for_fences_itself_while_its_driver_is_silent(
+    run: Run, script: Script, loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "ALONE_S", 0.3)
+    monkeypatch.setattr(task, "_ALONE_LOOK_S", 0.05)
+    made: list[FakeCarrier] = []
+    script.lines = [AddLanes(lanes=(lane(0),))]
+    heard: list[int] = []
+    after(loop, 0.6, lambda: heard.append(made[0].looks))
+    after(loop, 0.6, script.freeze)
+
+    settlement = run(remembered(made))
+
+    assert settlement.outcome is Outcome.LEASE_OVER
+    assert heard == [0]
+    assert made[0].looks > 3
 
 
 def test_a_drain_settles_all_lanes_and_returns_them(run: Run, script: Script) -> None:

@@ -1,117 +1,346 @@
-"""What a driver is to a flow is a value; tasks read it and wait for it to change."""
+"""One driver leads a flow and knows it; what goes wrong in a look never leaves it leading blindly.
+
+The ledger is a list in memory; how entries are claimed and folded is the real thing.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
-from heliograph.ledger.entries import LeaseEntry
-from heliograph.ledger.fence import Fence
-from heliograph.ledger.lease import Fenced, HolderWatch, Leaderships, Leading, Standby
+from heliograph.clock import now_ms
+from heliograph.config.schema import ClusterConfig, EngineConfig, FlowConfig, MirrorConfig
+from heliograph.errors import BrokerUnreachable, CorruptBatch, InvariantError
+from heliograph.ledger.access import claim_lease
+from heliograph.ledger.entries import Entry, FlowEntry, LeaseEntry, Tombstone
+from heliograph.ledger.fence import Fence, fence_entry
+from heliograph.ledger.leadership import Fenced, Lapsed, Standby
+from heliograph.ledger.lease import Leases
+from heliograph.ledger.view import LedgerView
 from heliograph.model import ClusterAlias, FlowId
+from heliograph.processes import new_signature
+from tests.kit.leasing import Nothing
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
-OTHER = FlowId(source=ClusterAlias("B"), target=ClusterAlias("A"))
+FENCE = Fence(at_ms=1, why="failed over")
+LEASE_S = 0.6
+HOUR_MS = 3_600_000
+CONFIG = MirrorConfig(
+    clusters={
+        alias: ClusterConfig(alias=alias, bootstrap_servers=("127.0.0.1:1",))
+        for alias in (FLOW.source, FLOW.target)
+    },
+    pairs=(FlowConfig(id=FLOW, enabled=True),),
+    # Shorter than a file may ask for, so that the tests are.
+    engine=EngineConfig().model_copy(update={"driver_lease_ms": int(LEASE_S * 1000)}),
+)
 
 
-def test_a_flow_is_not_led_before_its_ledger_was_read() -> None:
-    leaderships = Leaderships([FLOW])
+class WallClock:
+    """A driver's own, which may be wrong."""
 
-    assert leaderships[FLOW] == Standby(None)
-    assert not leaderships.leads(FLOW)
-
-
-def test_a_pair_without_a_lease_is_every_drivers_to_look_after() -> None:
-    assert Leaderships([FLOW]).leads(OTHER)
+    skew_ms = 0
 
 
-def test_a_fence_says_why_nothing_is_mirrored() -> None:
-    leaderships = Leaderships([FLOW])
-
-    leaderships[FLOW] = Fenced(Fence(at_ms=1, why="failed over"))
-
-    assert not leaderships.leads(FLOW)
-    assert leaderships.why_fenced(FLOW) == "failed over"
-    assert leaderships.why_fenced(OTHER) == ""
+CLOCK: ContextVar[WallClock] = ContextVar("CLOCK")
 
 
-def test_a_task_that_waits_to_lead_is_woken_by_nothing_else() -> None:
-    async def scenario() -> list[bool]:
-        leaderships = Leaderships([FLOW])
-        waiting = asyncio.create_task(leaderships.wait_leading(FLOW))
-        seen = []
-        for value in (Fenced(Fence(at_ms=1, why="failed over")), Standby(), Leading()):
-            leaderships[FLOW] = value
-            await asyncio.sleep(0.01)
-            seen.append(waiting.done())
-        return seen
+@pytest.fixture(autouse=True)
+def no_cluster_and_a_clock_for_each_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: object) -> None: ...
 
-    assert asyncio.run(scenario()) == [False, False, True]
-
-
-def test_a_lease_that_was_never_seen_is_over() -> None:
-    assert HolderWatch().left_s <= 0
-
-
-def test_a_lease_lasts_from_the_renewal_that_was_seen_whatever_the_holders_clock_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock(wall_ms=1_000_000, mono_s=500.0)
-    clock.patch(monkeypatch)
-    watch = HolderWatch()
-
-    watch.see(lease(at_ms=996_000))
-    at_first = watch.left_s
-    clock.mono_s += 3
-    watch.see(lease(at_ms=996_000))
-    unrenewed = watch.left_s
-    watch.see(lease(at_ms=10))
-    renewed = watch.left_s
-
-    assert (at_first, unrenewed, renewed) == (11.0, 8.0, 15.0)
-
-
-def test_the_lease_of_another_holder_counts_from_its_own_words(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock(wall_ms=1_000_000, mono_s=500.0)
-    clock.patch(monkeypatch)
-    watch = HolderWatch()
-
-    watch.see(lease(at_ms=1_000_000))
-    watch.see(lease(author="second", at_ms=990_000))
-
-    assert watch.left_s == 5.0
-    assert watch.holder == lease(author="second", at_ms=990_000)
-
-
-def test_a_lease_that_was_let_go_is_over_until_it_is_renewed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    Clock(wall_ms=1_000_000, mono_s=2.0).patch(monkeypatch)
-    watch = HolderWatch()
-
-    watch.see(lease(at_ms=1_000_000))
-    watch.expire()
-    watch.see(lease(at_ms=1_000_000))
-    let_go = watch.left_s
-    watch.see(lease(at_ms=1_000_001))
-
-    assert let_go <= 0
-    assert watch.left_s == 15.0
-
-
-def lease(*, author: str = "first", at_ms: int) -> LeaseEntry:
-    return LeaseEntry(author=author, host="box", pid=7, at_ms=at_ms, lease_ms=15_000, slot_count=1)
+    monkeypatch.setattr("heliograph.ledger.lease.ensure_ledger", nothing)
+    monkeypatch.setattr("heliograph.ledger.lease.now_ms", lambda: now_ms() + CLOCK.get().skew_ms)
 
 
 @dataclass
-class Clock:
-    wall_ms: int
-    mono_s: float
+class Log:
+    """The ledger's topic, shared by all who read and write it."""
 
-    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("heliograph.ledger.lease.now_ms", lambda: self.wall_ms)
-        monkeypatch.setattr("heliograph.ledger.lease.monotonic_s", lambda: self.mono_s)
+    entries: list[Entry | Tombstone] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.entries.append(
+            FlowEntry(
+                flow=FLOW, producer_id=1, producer_epoch=0, source_cluster_id="x", created_ms=1
+            )
+        )
+
+    def compact(self) -> None:
+        """Keep the last entry of each driver's lease, as a broker does by and by."""
+        kept: dict[object, Entry | Tombstone] = {}
+        for number, entry in enumerate(self.entries):
+            author = entry.key if isinstance(entry, Tombstone) else getattr(entry, "author", number)
+            key = getattr(author, "author", author)
+            kept.pop(key, None)
+            kept[key] = entry
+        self.entries[:] = [entry for entry in kept.values() if not isinstance(entry, Tombstone)]
+
+
+class Ledgers:
+    """One driver's access to the log; `trouble` is raised by every look while it is set."""
+
+    def __init__(self, log: Log) -> None:
+        self.author, self.trouble, self.looks = new_signature(), None, 0
+        self.view, self._log, self._read = LedgerView(), log, 0
+        self.silent = asyncio.Event()
+        self.silent.set()
+
+    trouble: Exception | None
+
+    async def ask(self, flow: FlowId, question: Callable[[LedgerView], Any]) -> Any:
+        self.looks += 1
+        await self.catch_up()
+        return question(self.view)
+
+    async def claim(
+        self, flow: FlowId, entry: LeaseEntry, over: LeaseEntry | None = None
+    ) -> LeaseEntry | None:
+        return await claim_lease(self, entry, over)  # type: ignore[arg-type]
+
+    async def let_go(self, flow: FlowId, entry: LeaseEntry) -> None:
+        await self.write_or_refuse([replace(entry, lease_ms=0)])
+
+    async def catch_up(self) -> None:
+        await self.silent.wait()
+        if self.trouble is not None:
+            raise self.trouble
+        for entry in self._log.entries[self._read :]:
+            if isinstance(entry, Tombstone):
+                self.view.remove(entry.key)
+            else:
+                self.view.apply(entry)
+        self._read = len(self._log.entries)
+
+    async def write_or_refuse(self, entries: list[Entry | Tombstone]) -> None:
+        self._log.entries += entries
+
+
+class Driver:
+    """Leases of one driver, and the task that keeps them."""
+
+    def __init__(self, log: Log, *, exclusive: bool = True) -> None:
+        self.ledgers, self.clock = Ledgers(log), WallClock()
+        CLOCK.set(self.clock)  # the task below has a copy of the context
+        self.leases = Leases(CONFIG, self.ledgers, Nothing(), exclusive=exclusive)  # type: ignore[arg-type]
+        self.running = asyncio.create_task(self.leases.run())
+
+    @property
+    def leads(self) -> bool:
+        return self.leases.leaderships.leads(FLOW)
+
+    @property
+    def value(self) -> object:
+        return self.leases.leaderships[FLOW]
+
+    async def leading(self) -> None:
+        async with asyncio.timeout(5 * LEASE_S):
+            await self.leases.leaderships.wait_leading(FLOW)
+
+    async def not_leading(self) -> None:
+        async with asyncio.timeout(5 * LEASE_S):
+            while self.leads:
+                await self.leases.leaderships.changed.wait()
+
+    async def kill(self) -> None:
+        """As kill -9: nothing is let go."""
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+
+
+def played(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def play() -> None:
+        before = asyncio.all_tasks()
+        await scenario()
+        for task in asyncio.all_tasks() - before:
+            task.cancel()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        CorruptBatch(7, "checksum does not match its bytes"),
+        ValueError("kio cannot read that"),
+        InvariantError("the writer ended"),
+        ProcessLookupError("the holder ended while it was asked about"),
+        BrokerUnreachable("no answer"),
+    ],
+    ids=lambda trouble: type(trouble).__name__,
+)
+def test_no_error_ends_the_looks_and_a_fence_is_seen_after_it(trouble: Exception) -> None:
+    async def scenario() -> None:
+        log = Log()
+        driver = Driver(log)
+        await driver.leading()
+
+        driver.ledgers.trouble = trouble
+        await asyncio.sleep(LEASE_S / 4)
+        goes_on = driver.leads
+        driver.ledgers.trouble = None
+        log.entries.append(fence_entry(FENCE))
+        await driver.not_leading()
+
+        assert goes_on, "a hiccup is shorter than the lease"
+        assert driver.value == Fenced(FENCE)
+        assert not driver.running.done()
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("exclusive", [True, False], ids=["lease", "no-lease"])
+@pytest.mark.parametrize("is_silent", [True, False], ids=["silent", "failing"])
+def test_a_driver_that_cannot_look_for_its_lease_leads_no_longer_and_again_when_it_can(
+    exclusive: bool, is_silent: bool
+) -> None:
+    async def scenario() -> None:
+        driver = Driver(Log(), exclusive=exclusive)
+        await driver.leading()
+
+        began_s = time.monotonic()
+        if is_silent:
+            driver.ledgers.silent.clear()
+        else:
+            driver.ledgers.trouble = BrokerUnreachable("cluster B: no broker answers")
+        await driver.not_leading()
+        stopped_s = time.monotonic() - began_s
+        value = driver.value
+        driver.ledgers.trouble = None
+        driver.ledgers.silent.set()
+        await driver.leading()
+
+        assert isinstance(value, Lapsed)
+        assert "could not be renewed" in value.why
+        assert "cluster B" in value.why
+        assert LEASE_S * 0.5 < stopped_s < LEASE_S
+
+    played(scenario)
+
+
+def test_a_driver_has_stopped_before_another_may_take_over() -> None:
+    async def scenario() -> None:
+        log = Log()
+        cut_off, other = Driver(log), Driver(log)
+        await asyncio.sleep(LEASE_S / 4)
+        leader, standby = (cut_off, other) if cut_off.leads else (other, cut_off)
+
+        leader.ledgers.silent.clear()
+        await leader.not_leading()
+        was_led = standby.leads
+        await standby.leading()
+
+        assert not was_led
+        assert not leader.leads
+
+    played(scenario)
+
+
+def test_a_killed_drivers_flow_is_taken_over_after_one_lease_by_one_driver() -> None:
+    async def scenario() -> None:
+        log = Log()
+        first = Driver(log)
+        await first.leading()
+        others = [Driver(log), Driver(log)]
+        await asyncio.sleep(LEASE_S / 4)
+        await first.kill()
+
+        began_s = time.monotonic()
+        while not any(other.leads for other in others):
+            await asyncio.sleep(0.01)
+        took_s = time.monotonic() - began_s
+        await asyncio.sleep(LEASE_S / 2)
+
+        assert took_s < LEASE_S * 1.25
+        assert sum(other.leads for other in others) == 1
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS], ids=["forward", "back"])
+@pytest.mark.parametrize("at", ["leader", "standby"])
+def test_a_clock_that_jumps_changes_no_leadership(at: str, jump_ms: int) -> None:
+    async def scenario() -> None:
+        log = Log()
+        first = Driver(log)
+        await first.leading()
+        second = Driver(log)
+        await asyncio.sleep(LEASE_S / 4)
+
+        (first if at == "leader" else second).clock.skew_ms = jump_ms
+        for _ in range(15):
+            await asyncio.sleep(LEASE_S / 10)
+            assert (first.leads, second.leads) == (True, False)
+
+        assert isinstance(second.value, Standby)
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("skew_ms", [HOUR_MS, -HOUR_MS], ids=["ahead", "behind"])
+def test_a_driver_whose_clock_is_wrong_is_followed_in_time_also_after_compaction(
+    skew_ms: int,
+) -> None:
+    async def scenario() -> None:
+        log = Log()
+        wrong = Driver(log)
+        wrong.clock.skew_ms = skew_ms
+        await wrong.leading()
+        await asyncio.sleep(LEASE_S / 2)
+        follower = Driver(log)
+        await asyncio.sleep(LEASE_S / 4)
+        await wrong.kill()
+
+        began_s = time.monotonic()
+        await follower.leading()
+        took_s = time.monotonic() - began_s
+        await asyncio.sleep(LEASE_S / 2)
+        log.compact()
+        reader = Ledgers(log)
+        await reader.catch_up()
+
+        assert took_s < LEASE_S * 1.25
+        assert reader.view.holder is not None
+        assert reader.view.holder.author == follower.ledgers.author
+
+    played(scenario)
+
+
+def test_a_holder_that_renews_at_the_moment_of_a_take_over_keeps_the_lease() -> None:
+    """By a clock an hour ahead the take-over would be later than any renewal."""
+
+    async def scenario() -> None:
+        log = Log()
+        holder, taker = Ledgers(log), Ledgers(log)
+        held = lease(holder, at_ms=10_000)
+        await holder.claim(FLOW, held)
+        await taker.catch_up()
+        seen = taker.view.holder
+        write = taker.write_or_refuse
+
+        async def renewed_before(entries: list[Entry | Tombstone]) -> None:
+            taker.write_or_refuse = write  # type: ignore[method-assign]
+            await holder.claim(FLOW, replace(held, at_ms=10_400))
+            await write(entries)
+
+        taker.write_or_refuse = renewed_before  # type: ignore[method-assign]
+        left = await taker.claim(FLOW, lease(taker, at_ms=10_000 + HOUR_MS), over=seen)
+        await holder.catch_up()
+
+        assert left is not None
+        assert left.author == holder.author
+        assert holder.view.holder == left
+
+    played(scenario)
+
+
+def lease(ledgers: Ledgers, *, at_ms: int) -> LeaseEntry:
+    return LeaseEntry(
+        author=ledgers.author, host="box", pid=7, at_ms=at_ms, lease_ms=1_000, slot_count=1
+    )
