@@ -81,7 +81,7 @@ class ErrorLog:
             elif error.code() == KafkaError._ALL_BROKERS_DOWN:
                 self._all_down = True
             else:
-                self._broken = error.str()
+                self._broken = error.str().replace("ssl.ca.location", "ssl.truststore.location")
 
     def forget(self) -> None:
         with self._lock:

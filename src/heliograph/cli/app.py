@@ -40,6 +40,16 @@ COMMANDS: Final = (
 that name; a function has its help beside it."""
 TOOLS: Final = frozenset({"demo", "local", "bench"})
 """Those that are no part of a mirror, in `heliograph_tools.cli`."""
+_PANELS: Final = {
+    name: panel
+    for panel, names in {
+        "Mirror": ("config", "plan", "run", "status"),
+        "Come from MirrorMaker 2, and go back": ("adopt", "release"),
+        "Leave a cluster, and come back": ("failover", "failback", "drill", "offsets"),
+        "Look closer": ("groups", "topology", "ledger", "reset", "audit"),
+    }.items()
+    for name in names
+}
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 _INSTALL_TOOLS: Final = "pip install 'heliograph[tools]'"
 
@@ -77,7 +87,8 @@ def app(*names: str) -> typer.Typer:
         if isinstance(command, typer.Typer):
             made.add_typer(command, name=name)
         else:
-            made.command(name, help=flowed(getattr(module, f"{name.upper()}_HELP")))(command)
+            text = flowed(getattr(module, f"{name.upper()}_HELP"))
+            made.command(name, help=text, rich_help_panel=_PANELS.get(name))(command)
     return made
 
 
@@ -132,4 +143,8 @@ def main() -> None:
         sys.exit(EXIT_STALLED)
     except MirrorError as exc:
         remarks().print(f"heliograph: {exc}", soft_wrap=True)
+        sys.exit(EXIT_FAILED)
+    except (PermissionError, NotADirectoryError, IsADirectoryError) as exc:
+        # Of a folder or file the operator chose, or that is under a home this user does not have.
+        remarks().print(f"heliograph: {exc.filename}: {exc.strerror}", soft_wrap=True)
         sys.exit(EXIT_FAILED)

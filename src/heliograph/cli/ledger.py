@@ -148,7 +148,10 @@ def _tell(
 ) -> None:
     location = next((p for p in found.locations if p.lane.source.partition == partition), None)
     if location is None:
-        raise MirrorError(f"{found.flow}: the ledger knows no lane {topic}-{partition}")
+        raise MirrorError(
+            f"{found.flow}: the ledger knows no lane {topic}-{partition}; name the topic as on the "
+            "source"
+        )
     offsets = location.offset_map
     answer = offsets.to_source(offset) if back else offsets.to_target(offset)
     asked_at, given_at = (

@@ -234,4 +234,6 @@ def _unquoted(said: str | None) -> str:
     """The parser's words without what it quotes: a password may begin with `*` or `!`."""
     if said is not None and "alias" in said:
         return "an unknown YAML alias; put a value that begins with * in quotes"
+    if said is not None and r"'\t'" in said:
+        return "a tab; YAML is indented with spaces"
     return re.sub(r"'[^'<][^']+'", "…", " ".join((said or "not YAML").split()))

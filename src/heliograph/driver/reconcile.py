@@ -43,6 +43,7 @@ from heliograph.model import (
 from heliograph.takeover.pending import PendingAdoption
 from heliograph.topics.deletions import GoneTopic
 from heliograph.topics.lanes import plan_lanes
+from heliograph.topics.naming import HEARTBEATS
 from heliograph.topics.observe import observe, with_settings
 from heliograph.topics.provisioning import Severity, plan_provisioning
 from heliograph.topics.selection import Selection, select_between, words_on_twins
@@ -90,6 +91,8 @@ class _Planned:
     gone: tuple[GoneTopic, ...]
     unready: Mapping[TopicName, BrokerError]
     """Topics of the target that could not be made ready, and why."""
+    expects_heartbeats: bool
+    """Whether the source's heartbeats, which are mirrored, are only being created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +147,7 @@ class Reconciler:
         self._decided: dict[LaneId, _Decided] = {}
         self._handing_out = asyncio.Lock()
         self._retrying_since_s: dict[LaneId, float] = {}
+        self._began_s = monotonic_s()
         self._said_of_twins: set[str] = set()
 
     @property
@@ -332,6 +336,7 @@ class Reconciler:
             waiting=len(waiting),
             gone=self._find_deleted(state, source, target),
             unready=prepared.problems,
+            expects_heartbeats=self._expects_heartbeats(config, source),
         )
 
     def _planned(self, state: _FlowState, planned: _Planned) -> None:
@@ -345,7 +350,17 @@ class Reconciler:
         state.trouble = None if unready is None else Trouble.of(unready, state.trouble)
         interval_s = config.refresh_interval_s if config.refresh_enabled else float("inf")
         # A topic that is not ready is tried again soon, not at the next refresh.
-        state.due_s = monotonic_s() + (self.RETRY_S if planned.unready else interval_s)
+        is_soon = planned.unready or planned.expects_heartbeats
+        state.due_s = monotonic_s() + (self.RETRY_S if is_soon else interval_s)
+
+    def _expects_heartbeats(self, flow: FlowConfig, source: ClusterView) -> bool:
+        """A job of this very run creates them, beside the first look at the topics."""
+        if HEARTBEATS in source.topics or monotonic_s() - self._began_s > self.STALL_S_MAX:
+            return False
+        return flow.heartbeats.replicated and any(
+            pair.heartbeats.enabled and pair.id.target == flow.id.source
+            for pair in self._config.pairs
+        )
 
     def _hidden_topics(
         self,

@@ -93,8 +93,9 @@ class FailbackReport:
             )
         back = FlowId(source=flow.target, target=flow.source)
         return (
-            f"{flow.target} stays primary and `heliograph run` carries {back}; to go home, let it "
-            f"catch up and run `heliograph failover FILE --flow '{back}' --planned`"
+            f"{flow.target} stays primary and `heliograph run` carries {back}; to make "
+            f"{flow.source} primary again, let it catch up and run "
+            f"`heliograph failover FILE --flow '{back}' --planned`"
         )
 
 

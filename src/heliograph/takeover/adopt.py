@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.groups import GroupAdmin
 from heliograph.broker.view import ClusterView
 from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.errors import MirrorError
+from heliograph.errors import BrokerError, MirrorError
+from heliograph.groups.reading import read_followed
 from heliograph.ledger.access import open_ledger, require_unled
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.heads import is_released
@@ -28,6 +30,7 @@ from heliograph.takeover.mm2_state import (
     reads_committed,
     running_workers,
 )
+from heliograph.takeover.stranded import notes_on_stranded
 from heliograph.takeover.verdict import (
     LaneFinding,
     Verdict,
@@ -37,6 +40,7 @@ from heliograph.takeover.verdict import (
     refused,
 )
 from heliograph.takeover.walk import LaneLogs, Walker, WalkFrom
+from heliograph.topics.filters import group_filter
 from heliograph.topics.lanes import plan_lanes
 from heliograph.topics.observe import with_settings
 from heliograph.topics.selection import Selection, select_topics
@@ -118,9 +122,23 @@ def _look(
         connector=mm2.connector,
         offsets_topic=mm2.offsets_topic,
         lanes=tuple(findings[at] for at in sorted(findings)),
-        notes=tuple(_notes(flow, mm2, selection, findings)),
+        notes=(
+            *_notes(flow, mm2, selection, findings),
+            *_notes_on_groups(config, flow, findings.values(), begin),
+        ),
         source_cluster_id=source.cluster_id,
     )
+
+
+def _notes_on_groups(
+    config: MirrorConfig, flow: FlowConfig, lanes: Iterable[LaneFinding], begin: WalkFrom
+) -> Iterable[str]:
+    cluster, follows = GroupAdmin(config.source_of(flow.id)), group_filter(flow).should_follow
+    try:
+        found = read_followed(cluster, follows)
+    except BrokerError as exc:
+        return [f"whether groups keep their place is unknown: {exc}"]
+    return notes_on_stranded(found.offsets, lanes, begin)
 
 
 def _require_stopped(config: MirrorConfig, flow: FlowConfig) -> None:

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from heliograph.cli import app as cli
+
 CALL = """
 import sys
 sys.modules["trustme"] = None  # as if it were not installed
@@ -41,3 +43,20 @@ def test_help_lists_the_commands_that_are_not_installed_and_how_to_get_them() ->
 def called(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", CALL, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_folder_that_cannot_be_used_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `HELIOGRAPH_CACHE=/dev/null heliograph local up`, or a home that is another user's."""
+
+    def refuse(*_: str) -> None:
+        raise NotADirectoryError(20, "Not a directory", "/dev/null/background")
+
+    monkeypatch.setattr(cli, "app", refuse)
+
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "heliograph: /dev/null/background: Not a directory\n"

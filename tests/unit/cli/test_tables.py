@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
+from heliograph.cli.groups import group_table
 from heliograph.cli.status import (
     StatusDocument,
     exit_code,
@@ -22,6 +23,7 @@ from heliograph.inspect.waiting import FOR_ADOPT, FOR_TOPIC, WaitingLane
 from heliograph.ledger.entries import LeaseEntry
 from heliograph.ledger.fence import Fence
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName, TopicPartition
+from tests.unit.cli import canned
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 ROW = TopicRow(
@@ -238,3 +240,21 @@ def test_a_screen_that_does_not_scroll_begins_with_the_flows() -> None:
     shown = text_of(rendered(status_of(*many), lanes=False, worst_first=True)).splitlines()
 
     assert shown[0].startswith("A->B: 40 lanes")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_names_are_whole_at_any_usual_width(width: int) -> None:
+    """A name that is folded cannot be copied; 80 columns lost characters of it besides."""
+    name = TopicName("team-45.customer-profile-updates.v1")
+    lane = replace(LANE.lane, source=TopicPartition(topic=name, partition=0))
+    group = replace(canned.GROUPS.flows[0].rows[0], group=f"{name}.readers", source=lane.source)
+    console = Console(width=width, no_color=True)
+
+    with console.capture() as capture:
+        console.print(rendered(status_of(replace(STALLED_LANE, lane=lane)), lanes=True))
+        console.print(group_table(replace(canned.GROUPS.flows[0], rows=(group,))))
+
+    lines = capture.get().splitlines()
+    assert sum(name in line for line in lines) >= 3
+    assert any(f"{name}.readers" in line for line in lines)
+    assert all(len(line) <= width for line in lines)

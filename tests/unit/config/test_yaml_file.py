@@ -274,3 +274,9 @@ def test_a_file_that_is_not_utf_8_is_one_sentence(tmp_path: Path) -> None:
         load_config(path)
 
     assert caught.value.problems == ("is not UTF-8",)
+
+
+def test_a_tab_is_called_a_tab() -> None:
+    problems = problems_of("clusters: [A, B]\nA:\n\tbootstrap.servers: a:1\n")
+
+    assert problems == ["line 3  malformed: a tab; YAML is indented with spaces"]
