@@ -450,10 +450,10 @@ class Reconciler:
         if self._decided.get(lane.id) == decided or not self._has_policy(lane.id.flow, state):
             return
         if state.lost is not None:
-            await blocking(self._ledgers.skip, lane, at, state.lost)
-            log.warning(
-                "%s: gave up source offsets [%d, %d)", lane.id, state.lost.start, state.lost.end
-            )
+            if await blocking(self._ledgers.skip, lane, at, state.lost):
+                log.warning(
+                    "%s: gave up source offsets [%d, %d)", lane.id, state.lost.start, state.lost.end
+                )
             is_known = True
         else:
             renewed = await blocking(self._ledgers.restart, lane, at)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
@@ -35,9 +36,11 @@ from heliograph.ledger.entries import (
     LossEntry,
     StartEntry,
     Tombstone,
+    key_of,
     ledger_topic,
 )
 from heliograph.ledger.holder import HolderWatch, is_gone, is_here
+from heliograph.ledger.positions import position_from_sequence
 from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
@@ -54,6 +57,7 @@ from heliograph.model import (
 from heliograph.processes import new_signature
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 _CALL_S_MAX: Final = 120.0
 _LET_GO_S_MAX: Final = 5.0
@@ -138,8 +142,11 @@ class LedgerAccess:
         keys = [key for lane in lanes for key in view.lane_keys(lane.topic, lane.partition)]
         await self.note(flow, [Tombstone(key=key) for key in keys])
 
-    async def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> None:
-        """Decide that `lost` is given up: counted for ever, and the lane goes on behind it."""
+    async def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> bool:
+        """Decide that `lost` is given up: counted for ever, and the lane goes on behind it.
+
+        False where that was taken back, since the target's log went on meanwhile.
+        """
         source = lane.id.source
         loss = LossEntry(
             topic=source.topic,
@@ -149,9 +156,7 @@ class LedgerAccess:
             reason=StallReason.RETENTION_OVERRUN,
             at_ms=now_ms(),
         )
-        await self.view(lane.id.flow)
-        start = self._start(lane, progress, lost.end)
-        await self.note(lane.id.flow, [loss, start])
+        return await self._begin_at(lane, progress, lost.end, loss)
 
     async def restart(self, lane: Lane, progress: LaneProgress) -> TopicId:
         """Decide that the lane goes on with the recreated source topic, from its first record.
@@ -166,9 +171,7 @@ class LedgerAccess:
         topic = source.topic(lane.id.source.topic)
         if topic is None:
             raise BrokerUnreachable(f"cluster {source.alias}: {lane.id.source} is gone again")
-        renewed = replace(lane, source_topic_id=topic.id)
-        await self.view(lane.id.flow)
-        await self.note(lane.id.flow, [self._start(renewed, progress, first)])
+        await self._begin_at(replace(lane, source_topic_id=topic.id), progress, first)
         return topic.id
 
     async def close(self) -> None:
@@ -189,26 +192,65 @@ class LedgerAccess:
             self._stores[flow] = LedgerStore(target, ledger_topic(flow.source))
         return self._stores[flow]
 
-    def _start(self, lane: Lane, progress: LaneProgress, source_offset: int) -> StartEntry:
-        if progress.target_next_offset < 0:
-            raise InvariantError(f"{lane.id}: decided on before the target's log was asked")
-        store = self._store(lane.id.flow)
-        record = store.view.begun_lane(lane.id.source.topic, lane.id.source.partition)
+    async def _begin_at(
+        self, lane: Lane, progress: LaneProgress, source_offset: int, *losses: LossEntry
+    ) -> bool:
+        """Write a start at the lane's position, and take it back if that position is taken.
+
+        A slot that was given up may have sent a batch of what the lane had next before. If it lands
+        before the start is durable, its records are not what the start says: the position after
+        them would be followed to source offsets that were never read.
+        """
+        flow = lane.id.flow
+        await self.view(flow)
+        record = self._store(flow).view.begun_lane(lane.id.source.topic, lane.id.source.partition)
         last = None if record is None else record.starts[-1]
         # The first start at a position counts. Where nothing was mirrored since the last one, this
         # one takes its key: what that one begins with is gone, so nobody can follow it any more.
-        replaces = last is not None and last.position == progress.position
+        replaced = last if last is not None and last.position == progress.position else None
+        start = self._start(lane, progress, source_offset, last, replaced)
+        await self.note(flow, [*losses, start])
+        if await self._last_position(lane, progress.position) <= progress.position:
+            return True
+        log.warning("%s: its log went on by itself, the start is taken back", lane.id)
+        before = Tombstone(key=start.key) if replaced is None else replaced
+        await self.note(flow, [*(Tombstone(key=key_of(loss)) for loss in losses), before])
+        return False
+
+    async def _last_position(self, lane: Lane, near: int) -> int:
+        """After the last record of the lane that its target's leader remembers; 0 if none."""
+        producer = self._store(lane.id.flow).view.flow
+        if producer is None:
+            return 0
+        target = self._cluster(lane.id.flow.target, "producer")
+        await target.refresh([lane.target.topic])
+        asked = target.last_sequences([lane.target], producer.producer_id)
+        sequence = (await within(asked, _CALL_S_MAX, f"{lane.target}"))[lane.target]
+        if isinstance(sequence, BrokerError):
+            raise sequence
+        return 0 if sequence < 0 else position_from_sequence(sequence, near)
+
+    def _start(
+        self,
+        lane: Lane,
+        progress: LaneProgress,
+        source_offset: int,
+        last: StartEntry | None,
+        replaced: StartEntry | None,
+    ) -> StartEntry:
+        if progress.target_next_offset < 0:
+            raise InvariantError(f"{lane.id}: decided on before the target's log was asked")
         return StartEntry(
             topic=lane.id.source.topic,
             partition=lane.id.source.partition,
             position=progress.position,
-            author=last.author if last is not None and replaces else self.author,
+            author=self.author if replaced is None else replaced.author,
             source_offset=source_offset,
             target_offset=progress.target_next_offset,
             source_topic_id=lane.source_topic_id,
             target_topic_id=last.target_topic_id if last is not None else None,
             at_ms=now_ms(),
-            adopted=last is not None and replaces and last.adopted,
+            adopted=replaced is not None and replaced.adopted,
         )
 
 

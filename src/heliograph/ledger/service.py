@@ -69,9 +69,12 @@ class LedgerService:
         """As `LedgerAccess.claim`."""
         return self._call(self._access.claim(flow, entry, over))
 
-    def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> None:
-        """Decide that `lost` is given up: counted for ever, and the lane goes on behind it."""
-        self._call(self._access.skip(lane, progress, lost))
+    def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> bool:
+        """Decide that `lost` is given up: counted for ever, and the lane goes on behind it.
+
+        False where that was taken back, since the target's log went on meanwhile.
+        """
+        return self._call(self._access.skip(lane, progress, lost))
 
     def restart(self, lane: Lane, progress: LaneProgress) -> TopicId:
         """Decide that the lane goes on with the recreated source topic, from its first record."""

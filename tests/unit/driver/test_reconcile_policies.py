@@ -53,8 +53,9 @@ class Ledgers:
     def __init__(self) -> None:
         self.decided: list[str] = []
 
-    def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> None:
+    def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> bool:
         self.decided.append(f"skip {lost.start}-{lost.end}")
+        return True
 
     def restart(self, lane: Lane, progress: LaneProgress) -> TopicId:
         self.decided.append(f"restart at {progress.position}")

@@ -1,13 +1,107 @@
-"""A request that has no end is an error that says which cluster or ledger it waited for."""
+"""What a driver decides in a ledger, and how long it waits for one."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 import pytest
 
 from heliograph.errors import BrokerUnreachable
-from heliograph.ledger.access import within
+from heliograph.ledger.access import LedgerAccess, within
+from heliograph.ledger.entries import Entry, FlowEntry, StartEntry, ledger_topic
+from heliograph.ledger.view import LaneRecord
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Idle,
+    Lane,
+    LaneId,
+    LaneProgress,
+    OffsetRange,
+    TopicPartition,
+)
+from tests.kit.fake_cluster import Asked, FakeCluster
+from tests.kit.fake_records import append_own
+from tests.kit.lane_records import TOPIC, start
+
+FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
+PRODUCER = 4_711
+AT = TopicPartition(topic=TOPIC, partition=0)
+LANE = Lane(id=LaneId(flow=FLOW, source=AT), target=AT, source_topic_id=None)
+LOST = OffsetRange(start=10, end=30)
+
+
+@dataclass(slots=True)
+class Decision:
+    """A lane of ten records that lost the next twenty, and a driver that gives those up."""
+
+    target: FakeCluster = field(default_factory=FakeCluster)
+    late_records: int = 0
+    """Of what the lane had next, appended by a slot that was given up, once the start is there."""
+
+    def decide(self, *entries: Entry) -> tuple[bool, LaneRecord]:
+        self.target.create(TOPIC)
+        self.target.create(ledger_topic(FLOW.source), is_compacted=True)
+        append_own(self.target.log(AT), PRODUCER, 0, 10)
+        return asyncio.run(self._decide(entries))
+
+    async def _decide(self, entries: tuple[Entry, ...]) -> tuple[bool, LaneRecord]:
+        access = LedgerAccess({})
+        access._clusters[FLOW.target, "producer"] = self.target
+        try:
+            await access.note(FLOW, [_flow_entry(), *entries])
+            self.target.before = self._append_late
+            stands = await access.skip(LANE, _progress(), LOST)
+            record = (await access.view(FLOW)).begun_lane(TOPIC, 0)
+        finally:
+            await access.close()
+        assert record is not None
+        return stands, record
+
+    def _append_late(self, asked: Asked) -> None:
+        if asked.name == "describe_producers" and self.late_records:
+            append_own(self.target.log(AT), PRODUCER, 10, self.late_records)
+
+
+def _flow_entry() -> FlowEntry:
+    return FlowEntry(
+        flow=FLOW, producer_id=PRODUCER, producer_epoch=0, source_cluster_id="", created_ms=1
+    )
+
+
+def _progress() -> LaneProgress:
+    return LaneProgress(
+        lane=LANE.id,
+        state=Idle(),
+        position=10,
+        source_next_offset=10,
+        source_end_offset=50,
+        source_start_offset=30,
+        target_next_offset=10,
+    )
+
+
+def test_what_is_given_up_is_counted_and_the_lane_goes_on_behind_it() -> None:
+    stands, record = Decision().decide(start())
+
+    assert stands
+    assert [loss.lost for loss in record.losses] == [LOST]
+    assert record.runs.source_offset_at(10) == 30
+
+
+@pytest.mark.parametrize("before", [start(), start(position=10, source=10, target=10)])
+def test_a_start_is_taken_back_where_the_log_went_on_by_itself(before: StartEntry) -> None:
+    """A slot that was given up had sent the next three records before they were deleted: the
+    position behind them is not three records behind what was given up."""
+    first = [start()] if before.position else []
+
+    stands, record = Decision(late_records=3).decide(*first, before)
+
+    assert not stands
+    assert record.losses == ()
+    assert record.runs.source_offset_at(13) == 13
+    assert record.starts[-1] == before
 
 
 def test_an_answer_in_time_is_given() -> None:
