@@ -23,7 +23,9 @@ from tests.kit.records import NewRec, numbered, open_transaction, produce, read_
 from tests.kit.topics import set_topic_config, wait_until
 
 _LONG_AGO_MS = 1_700_000_000_000
-_FORGETFUL = {
+_REQUEST_BYTES_MAX = 700_000
+_FAULTY = {
+    "socket.request.max.bytes": str(_REQUEST_BYTES_MAX),
     "producer.id.expiration.ms": "1000",
     "producer.id.expiration.check.interval.ms": "200",
 }
@@ -32,9 +34,7 @@ _FORGETFUL = {
 @pytest.fixture(scope="module")
 def way(pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Route]:
     folder = tmp_path_factory.mktemp("forgetful")
-    spec = ClusterSpec(
-        alias="B", broker_config=_FORGETFUL, jvm_options=("-XX:TieredStopAtLevel=1",)
-    )
+    spec = ClusterSpec(alias="B", broker_config=_FAULTY, jvm_options=("-XX:TieredStopAtLevel=1",))
     with local_clusters([spec], root=folder / "clusters") as made:
         config = write_config(
             folder / "mm2.properties",
@@ -118,6 +118,27 @@ def test_a_target_that_lost_its_log_says_so_and_goes_on_where_it_is_told(
     assert held_back == []
     assert [rec.value for rec in copied] == [rec.value for rec in numbered(80, start=40)]
     assert way.lane_records(name)[0].runs.overlap_at is None
+
+
+def test_a_batch_that_closes_the_connection_stalls_its_lane_and_no_other(
+    way: Route, topic: TopicNames
+) -> None:
+    """A broker says nothing of a request above socket.request.max.bytes."""
+    large, sound = (
+        lasting_topic(way.source, topic(name)) for name in ("faulty-large", "faulty-sound")
+    )
+    value = b"." * (_REQUEST_BYTES_MAX + 1000)
+
+    with running_inside(way.config):
+        produce(way.source, large, [NewRec(value=value)])
+        produce(way.source, sound, numbered(10))
+        said = way.await_stall(large, StallReason.REFUSED_BY_TARGET)
+        before = way.assert_arrives(sound)
+        produce(way.source, sound, numbered(10, start=10))
+
+        assert way.assert_arrives(sound, timeout_s=20) == 20
+    assert before == 10
+    assert "socket.request.max.bytes" in said
 
 
 def _wait_until_forgotten(way: Route, name: str) -> None:

@@ -59,8 +59,13 @@ class AppendReports(Protocol):
     ) -> None:
         """The broker's word on this batch; None where its answer leaves the batch out."""
 
+    def unanswered(
+        self, lane: CarriedLane, running: Running, batch: OutgoingBatch, error: MirrorError
+    ) -> None:
+        """The target closed the connection on the batch; unknown whether it has it."""
+
     def failed(self, lane: CarriedLane, error: MirrorError) -> None:
-        """Unknown whether the target has what the lane sent."""
+        """Unknown whether the target has what the lane sent, if anything."""
 
 
 class AppendStream:
@@ -73,17 +78,23 @@ class AppendStream:
         broker: int,
         index: int,
         reports: AppendReports,
+        *,
+        one_at_a_time: bool = False,
     ) -> None:
         self._cluster = cluster
         self._broker = broker
         self._purpose = f"append-{index}"
         self._reports = reports
+        self._request_bytes_max = 1 if one_at_a_time else REQUEST_BYTES_MAX
+        self._in_flight_bytes_max = 1 if one_at_a_time else IN_FLIGHT_BYTES_MAX
         self._ready: deque[CarriedLane] = deque()
         self._connection: Connection | None = None
         self._version = PRODUCE_VERSION_MIN
         self._opening: asyncio.Task[None] | None = None
         self._in_flight_bytes = 0
         self._sent_at_s: deque[float] = deque()
+        self._is_given_up = False
+        """Whether the connection was closed by ourselves."""
 
     def offer(self, lane: CarriedLane) -> None:
         """Put the lane into the round if it has something to send."""
@@ -105,7 +116,7 @@ class AppendStream:
             return
         while (
             self._ready
-            and self._in_flight_bytes < IN_FLIGHT_BYTES_MAX
+            and self._in_flight_bytes < self._in_flight_bytes_max
             and connection.writable.is_set()
         ):
             self._send(connection)
@@ -116,6 +127,7 @@ class AppendStream:
         if self._connection is None or not self._sent_at_s:
             return
         if monotonic_s() - self._sent_at_s[0] > 1.5 * TIMEOUT_MS / 1000:
+            self._is_given_up = True
             self._connection.close(TimeoutError(f"no answer in {TIMEOUT_MS} ms"))
 
     def reset(self) -> None:
@@ -135,7 +147,7 @@ class AppendStream:
             self._version = connection.version_of(
                 PRODUCE_KEY, PRODUCE_VERSION_MIN, PRODUCE_VERSION_BY_ID
             )
-            self._connection = connection
+            self._connection, self._is_given_up = connection, False
             asyncio.create_task(self._pump_when_writable(connection))  # noqa: RUF006  ends with it
         except MirrorError as exc:
             self._cannot_open(exc)
@@ -161,7 +173,7 @@ class AppendStream:
         taken: list[Sent] = []
         request_bytes = 0
         for _ in range(len(self._ready)):
-            if request_bytes >= REQUEST_BYTES_MAX:
+            if request_bytes >= self._request_bytes_max:
                 break
             lane = self._ready.popleft()
             lane.queued = False
@@ -200,12 +212,13 @@ class AppendStream:
         for lane, _, _ in taken:
             lane.in_flight -= 1
         if isinstance(answer, BaseException):
-            self._failed(taken, answer)
+            self._lost(taken, answer)
             return
         try:
             answered = parse_produce_answer(answer, by_id=by_id)
         except WireError as exc:
-            self._failed(taken, exc)
+            for lane, _, _ in taken:
+                self._reports.failed(lane, exc)
             return
         rows = {(row.topic, row.partition): row for row in answered}
         for lane, running, batch in taken:
@@ -213,10 +226,13 @@ class AppendStream:
             self._reports.answered(lane, running, batch, row)
         self.pump()
 
-    def _failed(self, taken: list[Sent], error: BaseException) -> None:
+    def _lost(self, taken: list[Sent], error: BaseException) -> None:
         trouble = error if isinstance(error, MirrorError) else LeaderMoved(str(error))
-        for lane, _, _ in taken:
-            self._reports.failed(lane, trouble)
+        for lane, running, batch in taken:
+            if self._is_given_up:
+                self._reports.failed(lane, trouble)
+            else:
+                self._reports.unanswered(lane, running, batch, trouble)
 
 
 def _topic_key(lane: CarriedLane, by_id: bool) -> TopicKey:

@@ -52,9 +52,12 @@ class Throttled(SourceEvent):
     wait_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceMismatch:
     """The target's log holds something else than the lane thought."""
+
+    detail: str
+    """What the target said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk, SourcePoint
+from heliograph.copy.lane_fields import Counted, HeadWritten, Learned, Reached, SourceSeen
 from heliograph.copy.phases import Draining, LanePhase, Resuming, Running
 from heliograph.errors import (
     CorruptBatch,
@@ -25,7 +26,6 @@ from heliograph.ledger.locate import anchor_of, source_next_offset
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
 from heliograph.model import (
-    LATENCY_BUCKETS_MS,
     Copying,
     Idle,
     Lane,
@@ -45,107 +45,11 @@ if TYPE_CHECKING:
     from heliograph.copy.flow import Flow
     from heliograph.copy.found import Blocked
 
-LIVE_MS_MAX: Final = 60_000
-"""Older records are a backlog; their age says nothing about latency."""
 FORGOTTEN_S_MIN: Final = 60.0
 """A target is taken to remember the producer of a lane for so long and no longer; Kafka's
 `producer.id.expiration.ms` is a day and may be set lower."""
 _LEDGER_PAUSE_MS: Final = 3_000
 """A ledger whose leader moves is no trouble worth showing."""
-_BACKOFF_S: Final = 0.05
-_BACKOFF_S_MAX: Final = 5.0
-
-
-@dataclass(slots=True, kw_only=True)
-class Reached:
-    """How far the target has come, as last acknowledged or looked up."""
-
-    position: int = 0
-    source_next_offset: int = 0
-    source_leader_epoch: int = -1
-    """Of the source's batch that ends at `source_next_offset`; -1 where that is not known."""
-    target_next_offset: int = -1
-    """-1 until the target's log said where the lane is."""
-    identical: bool = False
-    foreign_records: int = 0
-    target_topic_id: TopicId | None = None
-    """None until the lane has run here, and while it must not."""
-    target_key: bytes = b""
-    """The same in the wire's form."""
-    acked_s: float = 0.0
-    """When the last batch was acknowledged."""
-    acked_timestamp_ms: int = -1
-    """The newest timestamp in it."""
-
-    def read_to(self, next_offset: int, leader_epoch: int) -> None:
-        """All of the source before this offset is in the target, or was dropped."""
-        self.source_next_offset, self.source_leader_epoch = next_offset, leader_epoch
-
-
-@dataclass(slots=True, kw_only=True)
-class SourceSeen:
-    """The source's log as the last fetch showed it."""
-
-    start_offset: int = 0
-    end_offset: int = -1
-    """-1 until the source was heard."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Learned:
-    """What earlier tries taught; the next one heeds it."""
-
-    fetch_bytes: int
-    coalesce: bool = True
-    corrupt_offset: int = -1
-    failures: int = 0
-    """In a row."""
-
-    def backoff_s(self) -> float:
-        """How long to wait before the next try; grows with each failure in a row."""
-        self.failures += 1
-        return min(_BACKOFF_S * (1 << min(self.failures, 10)), _BACKOFF_S_MAX)
-
-    def mismatch_backoff_s(self) -> float:
-        """None the first time: the log will say what is in it."""
-        delay_s = self.backoff_s() if self.failures else 0.0
-        self.failures = max(self.failures, 1)
-        return delay_s
-
-
-@dataclass(slots=True, kw_only=True)
-class Counted:
-    """Since the slot took the lane."""
-
-    records: int = 0
-    bytes: int = 0
-    last_timestamp_ms: int = -1
-    unknown_control_records: int = 0
-    latency_counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_MS) + 1))
-
-    def count(self, batch: OutgoingBatch) -> None:
-        self.records += batch.record_count
-        self.bytes += len(batch.view)
-        timestamp_ms = batch.max_timestamp_ms
-        if timestamp_ms < 0:
-            return
-        self.last_timestamp_ms = max(self.last_timestamp_ms, timestamp_ms)
-        age_ms = now_ms() - timestamp_ms
-        if age_ms > LIVE_MS_MAX:
-            return
-        for index, bound in enumerate(LATENCY_BUCKETS_MS):
-            if age_ms <= bound:
-                self.latency_counts[index] += 1
-                return
-        self.latency_counts[-1] += 1
-
-
-@dataclass(slots=True, kw_only=True)
-class HeadWritten:
-    """What the ledger's head of the lane shows."""
-
-    position: int = -1
-    badge: str = ""
 
 
 class CarriedLane:
@@ -226,6 +130,20 @@ class CarriedLane:
         return Stalled(
             reason=reason, detail=detail, since_ms=since_ms, retrying=retrying, lost=lost
         )
+
+    def answered(self) -> None:
+        """A cluster answers again. What the target refused before waits all the same, unless there
+        is nothing left to send."""
+        running = self.running
+        if (
+            running is not None
+            and self.is_drained
+            and running.cursor.next_offset >= self.source_seen.end_offset >= 0
+        ):
+            self.learned.forget_failures()
+        elif self.trouble is not None and self.trouble.reason is StallReason.REFUSED_BY_TARGET:
+            return
+        self.trouble = None
 
     # -- data
 
@@ -314,7 +232,9 @@ class CarriedLane:
             unacked.popleft()
         running.buffered_bytes -= len(batch.view)
         running.probing = False
-        self.learned.failures = 0
+        self.learned.forget_failures()
+        if self.trouble is not None and self.trouble.reason is StallReason.REFUSED_BY_TARGET:
+            self.trouble = None
         self.counted.count(batch)
         if not running.outgoing and self.in_flight == 0:
             reached.read_to(running.cursor.next_offset, running.cursor.leader_epoch)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from heliograph.broker.codes import NONE, OUT_OF_PLACE, broker_error
+from heliograph.broker.codes import NONE, OUT_OF_PLACE, broker_error, code_name
 from heliograph.copy.chunk import OutgoingBatch
 from heliograph.copy.events import (
     DRAINED,
@@ -51,8 +52,9 @@ from heliograph.copy.phases import (
 )
 from heliograph.copy.slot import Slot
 from heliograph.copy.sources import SourceSide
-from heliograph.copy.targets import TargetSide
+from heliograph.copy.targets import SUSPECT_AFTER, TargetSide
 from heliograph.errors import (
+    BrokerError,
     LeaderMoved,
     MirrorError,
     NotAuthorised,
@@ -61,6 +63,12 @@ from heliograph.model import Paused, Stalled, StallReason
 from heliograph.wire.produce import ProducedPartition
 
 log = logging.getLogger(__name__)
+
+MISMATCHES_SHOWN: Final = 4
+"""So many in a row without a batch taken, and the lane shows it: the log does not settle it."""
+REFUSED_AFTER: Final = SUSPECT_AFTER + 2
+"""So many connections that the target closed, the last ones on this batch alone, and it is taken
+for refused."""
 
 
 class LaneMachine:
@@ -91,8 +99,8 @@ class LaneMachine:
                 # they came.
                 learned.coalesce = False
                 self._enter(lane, Resuming(after_s=learned.mismatch_backoff_s()))
-            case SequenceMismatch(), _:
-                self._enter(lane, Resuming(after_s=learned.mismatch_backoff_s()))
+            case SequenceMismatch(detail=detail), _:
+                self._mismatched(lane, detail)
             case ((BatchTooLarge(error=error) | TargetFailed(error=error)), _):
                 self._ask_log_later(lane, error)
             case Drained(), Draining(then=stop):
@@ -105,7 +113,7 @@ class LaneMachine:
                 # Found out for a phase that is over.
                 return
             case SourceAnswered(), _:
-                lane.trouble = None
+                lane.answered()
             case SourceRefreshed(), Running():
                 self.sources.attach(lane, phase)
             case SourceFailed(error=error), Running():
@@ -152,8 +160,18 @@ class LaneMachine:
             else:
                 self.on(lane, _refusal(lane, batch, row))
 
+    def unanswered(
+        self, lane: CarriedLane, running: Running, batch: OutgoingBatch, error: MirrorError
+    ) -> None:
+        """The target closed the connection on the batch; unknown whether it has it."""
+        if running is lane.running:
+            lane.learned.unanswered += 1
+            if lane.learned.unanswered >= REFUSED_AFTER:
+                error = _closed_on(lane, batch)
+        self.failed(lane, error)
+
     def failed(self, lane: CarriedLane, error: MirrorError) -> None:
-        """Unknown whether the target has what the lane sent."""
+        """Unknown whether the target has what the lane sent, if anything."""
         with self._guarded(lane):
             self.on(lane, TargetFailed(error=error))
 
@@ -230,7 +248,7 @@ class LaneMachine:
             self._stall(lane, Stop(reason=found.reason, detail=found.detail, retry_s=found.retry_s))
         else:
             lane.reached.foreign_records += found.foreign_records
-            lane.trouble = None
+            lane.answered()
             lane.note_head_in_ledger()
             running = lane.run_from(
                 found.cursor,
@@ -242,6 +260,13 @@ class LaneMachine:
             broker = -1 if leader is None else leader.broker
             running.share = self._slot.room.share(lane.spec.id.flow, broker)
             self._enter(lane, running)
+
+    def _mismatched(self, lane: CarriedLane, detail: str) -> None:
+        learned = lane.learned
+        learned.mismatches += 1
+        if learned.mismatches >= MISMATCHES_SHOWN:
+            self._show(lane, lane.stalled(StallReason.REFUSED_BY_TARGET, detail, retrying=True))
+        self._enter(lane, Resuming(after_s=learned.mismatch_backoff_s()))
 
     def _ask_log_later(self, lane: CarriedLane, error: MirrorError) -> None:
         self._look_up_later(lane, error, target_reason(error))
@@ -298,15 +323,16 @@ def _is_next(lane: CarriedLane, batch: OutgoingBatch, row: ProducedPartition) ->
 def _refusal(
     lane: CarriedLane, batch: OutgoingBatch, row: ProducedPartition | None
 ) -> SequenceMismatch | BatchTooLarge | TargetFailed:
-    where = f"cluster {lane.flow.target.alias}: {lane.spec.target}"
+    where = _where(lane, batch)
     if row is None:
         return TargetFailed(error=LeaderMoved(f"{where}: not in the answer"))
     if row.error_code == NONE or row.error_code in OUT_OF_PLACE:
         # An answer for a repeat names where the first copy is. Ours are never repeats unless
         # another slot carries this lane too.
-        return SequenceMismatch()
+        said = "another batch is at its place" if not row.error_code else code_name(row.error_code)
+        return SequenceMismatch(detail=f"{where}: {said}, again after each look at the log")
     error = broker_error(
-        f"{where}: source offsets [{batch.source_offset}, {batch.source_next_offset})",
+        where,
         row.error_code,
         row.message,
         permission=f"WRITE on topic {lane.spec.target.topic}",
@@ -314,6 +340,20 @@ def _refusal(
     if row.error_code == ErrorCode.message_too_large:
         return BatchTooLarge(error=error)
     return TargetFailed(error=error)
+
+
+def _closed_on(lane: CarriedLane, batch: OutgoingBatch) -> BrokerError:
+    return BrokerError(
+        f"{_where(lane, batch)}: the broker closes the connection each time this batch is sent; "
+        f"its {len(batch.view)} bytes may be more than socket.request.max.bytes allows"
+    )
+
+
+def _where(lane: CarriedLane, batch: OutgoingBatch) -> str:
+    return (
+        f"cluster {lane.flow.target.alias}: {lane.spec.target}: source offsets "
+        f"[{batch.source_offset}, {batch.source_next_offset})"
+    )
 
 
 def _source_reason(error: MirrorError) -> StallReason:

@@ -267,7 +267,9 @@ class Shuttle:
         """Lanes of the flow that run stop and find their place again, if they still may."""
         for lane in tuple(self._lanes.values()):
             if lane.spec.id.flow == flow_id and lane.running is not None:
-                self._machine.on(lane, event or SequenceMismatch())
+                self._machine.on(
+                    lane, event or SequenceMismatch(detail="its flow has another producer")
+                )
 
     def _cluster(self, alias: ClusterAlias, role: ClientRole) -> Cluster:
         """Each role has connections of its own: it may have credentials of its own."""

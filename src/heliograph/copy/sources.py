@@ -208,12 +208,12 @@ class SourceSide:
             running.cursor.leader_epoch = -1
             self.changed(lane)
             return
-        if lane.trouble is not None:
-            self._report(lane, SourceAnswered(running=running))
         lane.source_seen.start_offset = answer.log_start_offset
         lane.source_seen.end_offset = (
             answer.last_stable_offset if lane.spec.read_committed else answer.high_watermark
         )
+        if lane.trouble is not None or lane.learned.failures:
+            self._report(lane, SourceAnswered(running=running))
         if len(answer.records):
             self._prepare(lane, running, answer)
 

@@ -17,6 +17,10 @@ from heliograph.wire.batch import is_compressed
 
 APPEND_STREAMS: Final = 2
 """Connections to each target broker: compressed batches are validated on one thread of each."""
+SUSPECTS: Final = APPEND_STREAMS
+"""One more, for lanes whose batches may be why the target closes connections: one at a time."""
+SUSPECT_AFTER: Final = 3
+"""Connections in a row that the target closed on a batch of the lane, or of a neighbour."""
 
 
 class TargetSide:
@@ -96,11 +100,15 @@ class TargetSide:
         key = running.append_stream
         stream = self._streams.get(key)
         if stream is None:
-            stream = self._streams[key] = AppendStream(cluster, key[1], key[2], self._reports)
+            stream = self._streams[key] = AppendStream(
+                cluster, key[1], key[2], self._reports, one_at_a_time=key[2] == SUSPECTS
+            )
         return stream
 
 
 def _stream_index(lane: CarriedLane, running: Running) -> int:
     """Plain batches share a connection, where requests are packed best; compressed ones spread."""
+    if lane.learned.unanswered >= SUSPECT_AFTER:
+        return SUSPECTS
     spread = running.outgoing and is_compressed(running.outgoing[0].view)
     return lane.spec.target.partition % APPEND_STREAMS if spread else 0

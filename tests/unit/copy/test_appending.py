@@ -55,6 +55,7 @@ class FakeCluster:
 class Reports:
     def __init__(self) -> None:
         self.failures: list[tuple[CarriedLane, MirrorError]] = []
+        self.lost: list[tuple[CarriedLane, MirrorError]] = []
 
     def answered(
         self,
@@ -64,6 +65,11 @@ class Reports:
         row: ProducedPartition | None,
     ) -> None:
         raise AssertionError("nothing is answered here")
+
+    def unanswered(
+        self, lane: CarriedLane, running: Running, batch: OutgoingBatch, error: MirrorError
+    ) -> None:
+        self.lost.append((lane, error))
 
     def failed(self, lane: CarriedLane, error: MirrorError) -> None:
         self.failures.append((lane, error))
@@ -106,6 +112,28 @@ def test_a_connection_that_cannot_be_used_leaves_nothing_in_flight(
     assert not lane.queued
 
 
+@pytest.mark.parametrize(("one_at_a_time", "batches"), [(True, [1]), (False, [2])])
+def test_suspected_lanes_are_sent_one_at_a_time(one_at_a_time: bool, batches: list[int]) -> None:
+    lanes, connection = [waiting_lane(), waiting_lane()], FakeConnection()
+
+    async def pump() -> list[int]:
+        stream = AppendStream(
+            FakeCluster(connection),  # type: ignore[arg-type]
+            1,
+            0,
+            Reports(),
+            one_at_a_time=one_at_a_time,
+        )
+        for lane in lanes:
+            stream.offer(lane)
+        stream.pump()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return [sum(lane.in_flight for lane in lanes)] * len(connection.sent)
+
+    assert asyncio.run(pump()) == batches
+
+
 def test_a_lane_that_lost_its_connection_is_told_once() -> None:
     lane, connection = waiting_lane(), FakeConnection()
 
@@ -117,7 +145,8 @@ def test_a_lane_that_lost_its_connection_is_told_once() -> None:
 
     reports = asyncio.run(lose())
 
-    assert [(of, str(why)) for of, why in reports.failures] == [(lane, "gone")]
+    assert [(of, str(why)) for of, why in reports.lost] == [(lane, "gone")]
+    assert reports.failures == []
     assert lane.in_flight == 0
 
 

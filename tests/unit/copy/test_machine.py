@@ -31,7 +31,7 @@ from heliograph.copy.events import (
 )
 from heliograph.copy.found import Blocked, FlowFenced, ResumePoint, SourceTrouble
 from heliograph.copy.lane import FORGOTTEN_S_MIN, CarriedLane
-from heliograph.copy.machine import LaneMachine
+from heliograph.copy.machine import MISMATCHES_SHOWN, REFUSED_AFTER, LaneMachine
 from heliograph.copy.phases import (
     LANE_BYTES_MAX,
     RETRY_S,
@@ -41,8 +41,10 @@ from heliograph.copy.phases import (
     Running,
     Stop,
 )
+from heliograph.copy.targets import SUSPECTS, _stream_index
 from heliograph.errors import (
     BrokerError,
+    BrokerUnreachable,
     CorruptBatch,
     InvariantError,
     LeaderMoved,
@@ -152,7 +154,7 @@ def test_a_lane_that_is_fenced_keeps_its_position_and_tries_again() -> None:
     scene = Scene()
     scene.run()
     scene.lane.reached.position = 7
-    scene.on(SequenceMismatch())
+    scene.on(SequenceMismatch(detail="no"))
 
     scene.look_up(FlowFenced(why="failed over"))
 
@@ -212,7 +214,7 @@ KINDS = {
     "closed": Closed,
 }
 EVENTS: dict[str, Callable[[Scene], LaneEvent]] = {
-    "SequenceMismatch": lambda scene: SequenceMismatch(),
+    "SequenceMismatch": lambda scene: SequenceMismatch(detail="no"),
     "BatchTooLarge": lambda scene: BatchTooLarge(error=REFUSED),
     "TargetFailed": lambda scene: TargetFailed(error=MOVED),
     "Drained": lambda scene: DRAINED,
@@ -365,7 +367,7 @@ def test_the_first_mismatch_is_looked_up_at_once_and_the_next_one_later() -> Non
     delays = []
     for _ in range(3):
         scene.run()
-        scene.on(SequenceMismatch())
+        scene.on(SequenceMismatch(detail="no"))
         assert isinstance(scene.lane.phase, Resuming)
         delays.append(scene.lane.phase.after_s)
         scene.slot.ring()
@@ -558,6 +560,86 @@ def test_a_bug_in_one_lanes_answer_stalls_that_lane(caplog: pytest.LogCaptureFix
     assert scene.slot.looked_up == [scene.lane]
 
 
+def test_mismatches_in_a_row_show_until_a_batch_is_taken() -> None:
+    scene = Scene()
+
+    shown = []
+    for _ in range(MISMATCHES_SHOWN):
+        scene.run()
+        scene.queue()
+        scene.send()(ErrorCode.out_of_order_sequence_number)
+        shown.append(scene.lane.state())
+        scene.slot.ring()
+    scene.run()
+    scene.queue()
+    while_tried = scene.lane.state()
+    scene.send()()
+
+    assert [isinstance(state, Stalled) for state in shown] == [False, False, False, True]
+    assert isinstance(while_tried, Stalled)
+    assert while_tried.reason is StallReason.REFUSED_BY_TARGET
+    assert "source offsets [0, 4): OUT_OF_ORDER_SEQUENCE_NUMBER" in while_tried.detail
+    assert scene.lane.trouble is None
+
+
+def test_a_lane_with_nothing_to_send_forgets_its_failures() -> None:
+    scene = Scene()
+    for _ in range(5):
+        scene.run()
+        scene.on(TargetFailed(error=MOVED))
+        scene.slot.ring()
+    running = scene.run()
+    scene.lane.source_seen.end_offset = 1
+    scene.on(SourceAnswered(running=running))
+    while_behind = scene.lane.learned.failures
+    scene.lane.source_seen.end_offset = 0
+
+    scene.on(SourceAnswered(running=running))
+
+    assert while_behind == 5
+    assert scene.lane.learned.failures == 0
+
+
+def test_what_the_target_refused_shows_until_nothing_of_it_waits() -> None:
+    """The source deleted it, say."""
+    scene = Scene()
+    scene.run()
+    scene.on(TargetFailed(error=REFUSED))
+    scene.slot.ring()
+    running = scene.run()
+    scene.lane.source_seen.end_offset = 1
+    scene.on(SourceAnswered(running=running))
+    while_behind = scene.lane.trouble
+    scene.lane.source_seen.end_offset = 0
+
+    scene.on(SourceAnswered(running=running))
+
+    assert while_behind is not None
+    assert scene.lane.trouble is None
+
+
+def test_a_batch_on_which_the_target_closes_every_connection_is_refused() -> None:
+    """After three, one lane at a time is tried; a lane that is alone then is the one."""
+    scene = Scene()
+
+    shown, suspected = [], []
+    for _ in range(REFUSED_AFTER):
+        running = scene.run()
+        scene.queue()
+        batch = send(scene.lane)
+        scene.lane.in_flight -= 1
+        suspected.append(_stream_index(scene.lane, running) == SUSPECTS)
+        scene.machine.unanswered(scene.lane, running, batch, BrokerUnreachable("closed"))
+        scene.machine.unanswered(scene.lane, running, batch, BrokerUnreachable("closed"))
+        assert isinstance(scene.lane.trouble, Stalled)
+        shown.append(scene.lane.trouble.reason)
+        scene.slot.ring()
+
+    assert suspected == [False, False, False, True, True]
+    assert shown == [*[StallReason.TARGET_UNREACHABLE] * 4, StallReason.REFUSED_BY_TARGET]
+    assert "its 61 bytes may be more than socket.request.max.bytes" in str(scene.lane.trouble)
+
+
 # -- the source
 
 
@@ -594,7 +676,7 @@ def test_a_source_that_failed_is_tried_again_and_shows_nothing_once_it_answers()
 def test_what_was_found_out_for_an_earlier_time_of_the_lane_changes_nothing() -> None:
     scene = Scene()
     earlier = scene.run()
-    scene.on(SequenceMismatch())
+    scene.on(SequenceMismatch(detail="no"))
     running = scene.run()
 
     scene.on(SourceBlocked(running=earlier, stop=FINAL_STOP))
@@ -669,7 +751,7 @@ def test_a_lane_that_resumes_while_throttled_is_not_throttled_any_more() -> None
     scene = Scene()
     running = scene.run()
     scene.on(Throttled(running=running, wait_s=2.5))
-    scene.on(SequenceMismatch())
+    scene.on(SequenceMismatch(detail="no"))
 
     again = scene.run()
     scene.slot.ring()
@@ -748,7 +830,7 @@ def test_a_resume_forgets_what_waited_and_keeps_what_was_learned() -> None:
     scene.queue(3)
     scene.send()()
     scene.lane.learned.fetch_bytes = 77
-    scene.on(SequenceMismatch())
+    scene.on(SequenceMismatch(detail="no"))
 
     running = scene.run()
 

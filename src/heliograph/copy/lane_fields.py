@@ -1,0 +1,114 @@
+"""What of a lane outlives its phase, by what it is about. Runs on executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from heliograph.clock import now_ms
+from heliograph.copy.chunk import OutgoingBatch
+from heliograph.model import LATENCY_BUCKETS_MS, TopicId
+
+LIVE_MS_MAX: Final = 60_000
+"""Older records are a backlog; their age says nothing about latency."""
+_BACKOFF_S: Final = 0.05
+_BACKOFF_S_MAX: Final = 5.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Reached:
+    """How far the target has come, as last acknowledged or looked up."""
+
+    position: int = 0
+    source_next_offset: int = 0
+    source_leader_epoch: int = -1
+    """Of the source's batch that ends at `source_next_offset`; -1 where that is not known."""
+    target_next_offset: int = -1
+    """-1 until the target's log said where the lane is."""
+    identical: bool = False
+    foreign_records: int = 0
+    target_topic_id: TopicId | None = None
+    """None until the lane has run here, and while it must not."""
+    target_key: bytes = b""
+    """The same in the wire's form."""
+    acked_s: float = 0.0
+    """When the last batch was acknowledged."""
+    acked_timestamp_ms: int = -1
+    """The newest timestamp in it."""
+
+    def read_to(self, next_offset: int, leader_epoch: int) -> None:
+        """All of the source before this offset is in the target, or was dropped."""
+        self.source_next_offset, self.source_leader_epoch = next_offset, leader_epoch
+
+
+@dataclass(slots=True, kw_only=True)
+class SourceSeen:
+    """The source's log as the last fetch showed it."""
+
+    start_offset: int = 0
+    end_offset: int = -1
+    """-1 until the source was heard."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Learned:
+    """What earlier tries taught; the next one heeds it."""
+
+    fetch_bytes: int
+    coalesce: bool = True
+    corrupt_offset: int = -1
+    failures: int = 0
+    """In a row, until the target takes a batch or nothing waits for it."""
+    mismatches: int = 0
+    """Of them, answers that the sequence is not the next one."""
+    unanswered: int = 0
+    """Of them, connections that the target closed on a batch of the lane."""
+
+    def backoff_s(self) -> float:
+        """How long to wait before the next try; grows with each failure in a row."""
+        self.failures += 1
+        return min(_BACKOFF_S * (1 << min(self.failures, 10)), _BACKOFF_S_MAX)
+
+    def mismatch_backoff_s(self) -> float:
+        """None the first time: the log will say what is in it."""
+        delay_s = self.backoff_s() if self.failures else 0.0
+        self.failures = max(self.failures, 1)
+        return delay_s
+
+    def forget_failures(self) -> None:
+        self.failures = self.mismatches = self.unanswered = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Counted:
+    """Since the slot took the lane."""
+
+    records: int = 0
+    bytes: int = 0
+    last_timestamp_ms: int = -1
+    unknown_control_records: int = 0
+    latency_counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_MS) + 1))
+
+    def count(self, batch: OutgoingBatch) -> None:
+        self.records += batch.record_count
+        self.bytes += len(batch.view)
+        timestamp_ms = batch.max_timestamp_ms
+        if timestamp_ms < 0:
+            return
+        self.last_timestamp_ms = max(self.last_timestamp_ms, timestamp_ms)
+        age_ms = now_ms() - timestamp_ms
+        if age_ms > LIVE_MS_MAX:
+            return
+        for index, bound in enumerate(LATENCY_BUCKETS_MS):
+            if age_ms <= bound:
+                self.latency_counts[index] += 1
+                return
+        self.latency_counts[-1] += 1
+
+
+@dataclass(slots=True, kw_only=True)
+class HeadWritten:
+    """What the ledger's head of the lane shows."""
+
+    position: int = -1
+    badge: str = ""
