@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import traceback
+import types
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -29,12 +30,15 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 from cryptography.x509 import load_pem_x509_certificates
 
 from heliograph.broker.admin import ClusterAdmin
-from heliograph.broker.cluster import Cluster
+from heliograph.broker.cluster import LATEST, Cluster, open_cluster
+from heliograph.clock import now_ms
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, MirrorConfig
-from heliograph.errors import MirrorError
-from heliograph.model import ClusterAlias, FlowId
+from heliograph.config.security import AwsSigning, OAuthConfig, SaslConfig, SecurityConfig
+from heliograph.config.tls.oauth import issue_token
+from heliograph.errors import BrokerError, MirrorError
+from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph_tools.localkafka.spec import login_line
 from tests.kit.leaks import (
@@ -378,6 +382,42 @@ def test_what_is_on_disk_while_it_runs_holds_no_secret(scene: Scene) -> None:
     assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
     assert (scratch / "spark.log").is_file()
     assert (work / "stderr").is_file()
+
+
+def test_a_token_signed_for_amazon_is_shown_by_both_client_libraries(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker takes a bearer token; who signed it is played."""
+
+    def sign(region: str) -> tuple[str, int]:
+        assert region == "eu-west-1"
+        token = issue_token(OAuthConfig(subject="mirror"))
+        return token.text, now_ms() + 900_000
+
+    played = types.SimpleNamespace(
+        MSKAuthTokenProvider=types.SimpleNamespace(generate_auth_token=sign)
+    )
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", played)
+    oauth = OAuthConfig(aws=AwsSigning(region="eu-west-1"))
+    cluster = ClusterConfig(
+        alias=ClusterAlias("msk"),
+        bootstrap_servers=(scene.clusters["unsigned"].bootstrap,),
+        security=SecurityConfig(
+            protocol="SASL_PLAINTEXT", sasl=SaslConfig(mechanism="OAUTHBEARER", oauth=oauth)
+        ),
+    )
+    orders = TopicPartition(topic=TopicName("orders-plain"), partition=0)
+
+    async def ends() -> int | BrokerError:
+        opened = open_cluster(cluster, "consumer")
+        try:
+            await opened.refresh([orders.topic])
+            return (await opened.list_offsets([orders], LATEST))[orders]
+        finally:
+            opened.close()
+
+    assert orders.topic in ClusterAdmin(cluster).topic_names()
+    assert asyncio.run(ends()) == RECORDS // 2
 
 
 @pytest.mark.parametrize("command", [["status", "--json", "--lanes"], ["config"], ["plan"]])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
+from heliograph.clock import now_ms
 from heliograph.config.client_names import LIBRDKAFKA_NAMES
 from heliograph.config.schema import ClusterConfig
 from heliograph.config.security import (
@@ -16,12 +18,12 @@ from heliograph.config.security import (
     SecurityConfig,
     TlsConfig,
 )
-from heliograph.config.tls.oauth import BearerTokens
+from heliograph.config.tls.oauth import BearerTokens, issue_token
 from heliograph.errors import ConfigError
 
 CLIENT_ID: Final = "heliograph"
 
-Setting = str | int | bool
+Setting = str | int | bool | Callable[[str], tuple[str, float]]
 
 _TLS_VERSIONS: Final = {
     "TLSv1": ssl.TLSVersion.TLSv1,
@@ -156,6 +158,12 @@ def _librdkafka_tls(security: SecurityConfig) -> dict[str, Setting]:
     return settings
 
 
+def _token_for_librdkafka(oauth: OAuthConfig, _: str) -> tuple[str, float]:
+    """What librdkafka asks for a token, and when it ends; it asks again before that."""
+    issued = issue_token(oauth)
+    return issued.text, now_ms() / 1000 + issued.life_s
+
+
 def _librdkafka_sasl(sasl: SaslConfig) -> dict[str, Setting]:
     settings: dict[str, Setting] = {"sasl.mechanism": sasl.mechanism}
     if sasl.mechanism == "GSSAPI":
@@ -173,6 +181,8 @@ def _librdkafka_sasl(sasl: SaslConfig) -> dict[str, Setting]:
 
 
 def _librdkafka_oauth(oauth: OAuthConfig) -> dict[str, Setting]:
+    if oauth.aws is not None:
+        return {"oauth_cb": partial(_token_for_librdkafka, oauth)}
     if oauth.token_endpoint_url is None:
         return {
             "enable.sasl.oauthbearer.unsecure.jwt": True,

@@ -38,6 +38,19 @@ class TlsConfig(Section):
     """Cipher suites of TLS 1.2 allowed, by OpenSSL names; empty is OpenSSL's choice."""
 
 
+class AwsSigning(Section):
+    """Whose credentials sign tokens for Amazon MSK, and for which region."""
+
+    region: str
+    """Where the cluster is."""
+    profile: str | None = None
+    """A named profile; unset takes the credentials that AWS's own rules find."""
+    role_arn: str | None = None
+    """A role to assume."""
+    role_session_name: str | None = None
+    """What the session of that role is called."""
+
+
 class OAuthConfig(Section):
     """Where a bearer token comes from."""
 
@@ -51,6 +64,8 @@ class OAuthConfig(Section):
     """What the token is asked for."""
     subject: str | None = None
     """Principal of an unsecured token."""
+    aws: AwsSigning | None = None
+    """Signs tokens here instead of asking for them (AWS_MSK_IAM)."""
     extensions: Mapping[str, str] = Field(default_factory=dict)
     """SASL extensions sent with the token."""
 

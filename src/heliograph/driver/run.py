@@ -25,6 +25,7 @@ from heliograph.broker.kerberos import require_kerberos
 from heliograph.clock import monotonic_s
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.config.tls.oauth import require_signer
 from heliograph.copy.flow import fetch_limits
 from heliograph.drill.schedule import DrillJob
 from heliograph.driver.activity import FlowActivity
@@ -128,6 +129,7 @@ async def run_mirror(
 ) -> RunResult:
     """As `run`, for a caller that has a loop."""
     require_kerberos(config.clusters.values())
+    require_signer(config.clusters.values())
     mirror = _Mirror(
         config, once=once, lease=lease, until=until, stop=stop, on_progress=on_progress
     )

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.config.schema import MirrorConfig
-from heliograph.errors import ConfigError
-from heliograph.model import StartAt
+from heliograph.model import ClusterAlias, StartAt
 from tests.unit.config.texts import around, parse_config
 from tests.unit.config.tls.test_java_security import CA_PEM, client_pkcs12
 
@@ -90,9 +89,10 @@ def test_a_key_at_the_top_that_mirrormaker_2_ignores_is_ignored_and_noted() -> N
     assert [pair.heartbeats.enabled for pair in config.flows] == [True, False, False]
 
 
-def test_a_mechanism_of_amazons_own_is_one_sentence_with_its_line() -> None:
-    with pytest.raises(ConfigError) as caught:
-        load("msk-iam.properties")
+def test_the_region_of_amazon_msk_is_read_from_its_brokers_names() -> None:
+    config = load("msk-iam.properties")
 
-    (problem,) = caught.value.problems
-    assert problem.startswith("line 6  target.sasl.mechanism: is `AWS_MSK_IAM`, which needs")
+    oauth = config.clusters[ClusterAlias("target")].security.sasl.oauth
+    assert oauth is not None
+    assert oauth.aws is not None
+    assert oauth.aws.region == "region"

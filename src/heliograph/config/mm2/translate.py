@@ -99,11 +99,11 @@ def _cluster(
 ) -> ClusterConfig | None:
     bootstrap = _bootstrap(alias, resolved.bootstrap, scoped.clusters, findings)
     role_security = {
-        role: read_security(scope, read_bytes, findings)
+        role: read_security(scope, read_bytes, findings, bootstrap or ())
         for role, scope in resolved.role_security.items()
     }
     worker = _read_fields(WORKER_KEYS, resolved.worker, findings)
-    security = read_security(resolved.security, read_bytes, findings)
+    security = read_security(resolved.security, read_bytes, findings, bootstrap or ())
     if bootstrap is None:
         return None
     return ClusterConfig(

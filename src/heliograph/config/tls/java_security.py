@@ -5,7 +5,8 @@ Files named by the settings are read here, once; only their text travels further
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -13,6 +14,7 @@ from heliograph.config.findings import Findings, Setting
 from heliograph.config.mm2.values import BadValue, Reader, choice, choices, words
 from heliograph.config.secrets import Secret
 from heliograph.config.security import (
+    AwsSigning,
     OAuthConfig,
     SaslConfig,
     SaslMechanism,
@@ -37,28 +39,45 @@ _MODULES: Final = {
     "SCRAM-SHA-512": "ScramLoginModule",
     "OAUTHBEARER": "OAuthBearerLoginModule",
     "GSSAPI": "Krb5LoginModule",
+    "AWS_MSK_IAM": "IAMLoginModule",
 }
 _PROTOCOLS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 _OAUTH: Final = "sasl.oauthbearer."
 # Tokens by another way than client credentials; Java classes and signed assertions.
 _OAUTH_REFUSED: Final = (_OAUTH + "jwt.retriever.class", _OAUTH + "assertion.")
+_MSK_IAM: Final = "AWS_MSK_IAM"
+_MSK_OAUTH_HANDLER: Final = "IAMOAuthBearerLoginCallbackHandler"
+_MSK_HOST: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.(?:amazonaws\.com|vpce\.)")
+_WITHOUT_LOGIN: Final = ("GSSAPI", "OAUTHBEARER", _MSK_IAM)
+"""Mechanisms that need no user and password in `sasl.jaas.config`."""
 _OAUTH_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 
 ReadBytes = Callable[[Path], bytes]
 
 
 def read_security(
-    settings: Mapping[str, Setting], read_bytes: ReadBytes, findings: Findings
+    settings: Mapping[str, Setting],
+    read_bytes: ReadBytes,
+    findings: Findings,
+    servers: Sequence[str] = (),
 ) -> SecurityConfig:
-    """The security of one client; `settings` are its own and inherited ones, by Java name."""
-    return _SecurityReader(settings, read_bytes, findings).run()
+    """The security of one client; `settings` are its own and inherited ones, by Java name.
+
+    `servers` are the cluster's addresses: those of Amazon MSK name its region.
+    """
+    return _SecurityReader(settings, read_bytes, findings, servers).run()
 
 
 class _SecurityReader:
     def __init__(
-        self, settings: Mapping[str, Setting], read_bytes: ReadBytes, findings: Findings
+        self,
+        settings: Mapping[str, Setting],
+        read_bytes: ReadBytes,
+        findings: Findings,
+        servers: Sequence[str],
     ) -> None:
         self.settings, self.read_bytes, self.findings = settings, read_bytes, findings
+        self.servers = servers
 
     def run(self) -> SecurityConfig:
         protocol = self._read("security.protocol", choice(get_args(SecurityProtocol)), "PLAINTEXT")
@@ -152,6 +171,9 @@ class _SecurityReader:
             return SaslConfig()  # a problem already; what stands beside it cannot be judged
         entry = self._jaas(mechanism)
         options = entry.options if entry is not None else {}
+        if mechanism == _MSK_IAM:
+            # MSK takes the same signature as a bearer token.
+            return SaslConfig(mechanism="OAUTHBEARER", oauth=self._aws(options))
         service = self.settings.get("sasl.kerberos.service.name")
         password = options.get("password")
         return SaslConfig(
@@ -171,7 +193,7 @@ class _SecurityReader:
             unresolved = any(
                 found.key.endswith("sasl.jaas.config") for found in self.findings.problems
             )
-            if mechanism not in ("GSSAPI", "OAUTHBEARER") and not unresolved:
+            if mechanism not in _WITHOUT_LOGIN and not unresolved:
                 about = self.settings.get("sasl.mechanism") or self.settings["security.protocol"]
                 self.findings.problem(about, "also needs `sasl.jaas.config`")
             return None
@@ -183,13 +205,35 @@ class _SecurityReader:
         if entry.module != _MODULES[mechanism]:
             why = f"names {entry.module}, but {mechanism} needs {_MODULES[mechanism]}"
             self.findings.problem(setting, why)
-        elif mechanism not in ("GSSAPI", "OAUTHBEARER"):
+        elif mechanism not in _WITHOUT_LOGIN:
             for option in ("username", "password"):
                 if option not in entry.options:
                     self.findings.problem(setting, f"has no `{option}`")
         return entry
 
-    def _oauth(self, options: Mapping[str, str]) -> OAuthConfig:
+    def _aws(self, options: Mapping[str, str]) -> OAuthConfig | None:
+        regions = {found[1] for server in self.servers if (found := _MSK_HOST.search(server))}
+        region = options.get("awsStsRegion") or next(iter(regions), None)
+        if region is None:
+            about = self.settings["sasl.mechanism"]
+            why = (
+                "needs `awsStsRegion` in `sasl.jaas.config` where the brokers' names have no region"
+            )
+            self.findings.problem(about, f"is {about.shown()}, which {why}")
+            return None
+        return OAuthConfig(
+            aws=AwsSigning(
+                region=region,
+                profile=options.get("awsProfileName"),
+                role_arn=options.get("awsRoleArn"),
+                role_session_name=options.get("awsRoleSessionName"),
+            )
+        )
+
+    def _oauth(self, options: Mapping[str, str]) -> OAuthConfig | None:
+        handled_by = self._text("sasl.login.callback.handler.class") or ""
+        if handled_by.endswith(_MSK_OAUTH_HANDLER):
+            return self._aws(options)
         for name, setting in self.settings.items():
             handler = name == "sasl.login.callback.handler.class"
             if name.startswith(_OAUTH_REFUSED) or (
@@ -239,10 +283,7 @@ def _identification(value: str) -> bool:
 
 
 def _mechanism(value: str) -> object:
-    if value.upper() == "AWS_MSK_IAM":
-        others = "SCRAM-SHA-512 and TLS certificates can be used with the same cluster"
-        raise BadValue(f"which needs Amazon's own Java library; {others}")
-    return choice(get_args(SaslMechanism))(value)
+    return choice((*get_args(SaslMechanism), _MSK_IAM))(value)
 
 
 def _ciphers(value: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Bearer tokens for SASL/OAUTHBEARER: client credentials, or unsecured ones. Runs anywhere.
+"""Bearer tokens for SASL/OAUTHBEARER: asked for, signed for AWS, or unsecured. Runs anywhere.
 
 Guarantee: a token is asked for once and used by every connection until four fifths of its life are
 over. Neither the client's secret nor a token is ever part of an error.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import importlib
 import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiokafka.abc import AbstractTokenProvider
 
 from heliograph.clock import monotonic_s, now_ms
-from heliograph.config.security import OAuthConfig
+from heliograph.config.schema import ClusterConfig
+from heliograph.config.security import AwsSigning, OAuthConfig
 from heliograph.errors import BrokerUnreachable, ConfigError, NotAuthorised
 
 _TIMEOUT_S: Final = 10.0
@@ -26,6 +29,7 @@ _ANSWER_BYTES_MAX: Final = 1024 * 1024
 _UNSECURED_LIFE_S: Final = 3_600
 _DEFAULT_LIFE_S: Final = 300
 _USED_SHARE: Final = 0.8
+_SIGNER: Final = "aws_msk_iam_sasl_signer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +61,54 @@ class BearerTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka shi
 
 def issue_token(config: OAuthConfig) -> BearerToken:
     """A new token; blocks for at most ten seconds."""
+    if config.aws is not None:
+        return _signed_for_aws(config.aws)
     if config.token_endpoint_url is None:
         return _unsecured(config.subject or "")
     if not config.token_endpoint_url.startswith(("https://", "http://")):
         raise ConfigError("sasl.oauthbearer.token.endpoint.url", ("is not a web address",))
     return _asked_for(config, config.token_endpoint_url)
+
+
+def require_signer(clusters: Iterable[ClusterConfig]) -> None:
+    """Raise `ConfigError` where tokens are to be signed for AWS and nothing here can."""
+    for cluster in clusters:
+        for security in (cluster.security, *cluster.role_security.values()):
+            oauth = security.sasl.oauth
+            if oauth is not None and oauth.aws is not None:
+                _signer()
+
+
+def _signed_for_aws(aws: AwsSigning) -> BearerToken:
+    """A URL that the credentials have signed, as Amazon's Java library makes it."""
+    signer = _signer()
+    try:
+        if aws.role_arn is not None:
+            named = (
+                {} if aws.role_session_name is None else {"sts_session_name": aws.role_session_name}
+            )
+            signed = signer.generate_auth_token_from_role_arn(aws.region, aws.role_arn, **named)
+        elif aws.profile is not None:
+            signed = signer.generate_auth_token_from_profile(aws.region, aws.profile)
+        else:
+            signed = signer.generate_auth_token(aws.region)
+    except Exception as exc:
+        # Whatever AWS's libraries raise: credentials of a machine may be back in a moment.
+        why = f"{type(exc).__name__}: {exc}"
+        raise BrokerUnreachable(f"no token could be signed for AWS_MSK_IAM: {why}") from exc
+    text, expires_ms = signed
+    return BearerToken(text=text, life_s=max(0.0, (expires_ms - now_ms()) / 1000))
+
+
+def _signer() -> Any:
+    try:
+        return importlib.import_module(_SIGNER).MSKAuthTokenProvider
+    except ImportError:
+        why = (
+            "the Python package `aws-msk-iam-sasl-signer-python` is missing; driver and executors "
+            "need it: install heliograph[msk]"
+        )
+        raise ConfigError("sasl.mechanism = AWS_MSK_IAM", (why,)) from None
 
 
 def _unsecured(subject: str) -> BearerToken:

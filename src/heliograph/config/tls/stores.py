@@ -1,12 +1,13 @@
 """Keystores and truststores into PEM text. No I/O; runs on the driver.
 
-PEM and PKCS12 are read; Java's own JKS is not, and `keytool` turns one into PKCS12. What a file is
-follows from its first bytes, since Java itself opens PKCS12 where JKS is declared.
+PEM, PKCS12 and Java's own JKS are read. What a file is follows from its first bytes, since Java
+itself opens PKCS12 where JKS is declared.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,16 +15,22 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
+    load_der_private_key,
     load_pem_private_key,
 )
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
-from cryptography.x509 import load_pem_x509_certificates
+from cryptography.x509 import (
+    InvalidVersion,
+    load_der_x509_certificate,
+    load_pem_x509_certificates,
+)
 
 from heliograph.config.secrets import Secret
+from heliograph.config.tls import jks
 
-_JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
-_JKS_REFUSED: Final = (
-    "a JKS store, which only Java reads; `keytool -importkeystore` makes it PKCS12"
+_JCEKS: Final = b"\xce\xce\xce\xce"
+_JCEKS_REFUSED: Final = (
+    "a JCEKS store, which only Java reads; `keytool -importkeystore` makes it PKCS12"
 )
 _PEM_BLOCK: Final = re.compile(
     r"-----BEGIN ([A-Z0-9 ]+)-----\s*(.*?)\s*-----END \1-----", re.DOTALL
@@ -43,8 +50,10 @@ class KeyAndChain:
 
 def trusted_certificates(content: bytes, password: Secret | None) -> str:
     """All certificates of a truststore."""
-    if content.startswith(_JKS):
-        raise UnreadableStore(_JKS_REFUSED)
+    if content.startswith(jks.MAGIC):
+        return _trusted_of_jks(content, password)
+    if content.startswith(_JCEKS):
+        raise UnreadableStore(_JCEKS_REFUSED)
     if b"-----BEGIN" in content:
         return certificates_of_pem(content.decode("utf-8", "replace"))
     try:
@@ -62,8 +71,10 @@ def key_and_chain(
     content: bytes, store_password: Secret | None, key_password: Secret | None
 ) -> KeyAndChain:
     """The private key of a keystore and the certificates that go with it."""
-    if content.startswith(_JKS):
-        raise UnreadableStore(_JKS_REFUSED)
+    if content.startswith(jks.MAGIC):
+        return _key_of_jks(content, store_password, key_password)
+    if content.startswith(_JCEKS):
+        raise UnreadableStore(_JCEKS_REFUSED)
     if b"-----BEGIN" in content:
         text = content.decode("utf-8", "replace")
         return key_and_chain_of_pem(text, text, key_password)
@@ -80,6 +91,49 @@ def key_and_chain(
         key_password=None,
         certificate_pem="".join(one.public_bytes(Encoding.PEM).decode() for one in chain),
     )
+
+
+def _trusted_of_jks(content: bytes, password: Secret | None) -> str:
+    found = _opened_jks(content, password).trusted
+    if not found:
+        raise UnreadableStore("a JKS store without trusted certificates")
+    return _pem_of(found)
+
+
+def _key_of_jks(
+    content: bytes, store_password: Secret | None, key_password: Secret | None
+) -> KeyAndChain:
+    keys = _opened_jks(content, store_password).keys
+    if not keys:
+        raise UnreadableStore("a JKS store without a private key")
+    # As in Java, the store's password opens a key that has none of its own.
+    password = key_password or store_password
+    if password is None:
+        raise UnreadableStore("a JKS store, which needs `ssl.keystore.password`")
+    try:
+        key = load_der_private_key(keys[0].opened(password.reveal()), None)
+    except ValueError as exc:
+        said = str(exc) if isinstance(exc, jks.BadJks) else "a JKS store with an unreadable key"
+        raise UnreadableStore(said) from exc
+    key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return KeyAndChain(
+        key_pem=Secret(key_pem), key_password=None, certificate_pem=_pem_of(keys[0].chain)
+    )
+
+
+def _opened_jks(content: bytes, password: Secret | None) -> jks.JksStore:
+    try:
+        return jks.read_jks(content, None if password is None else password.reveal())
+    except jks.BadJks as exc:
+        raise UnreadableStore(str(exc)) from exc
+
+
+def _pem_of(certificates: Iterable[bytes]) -> str:
+    try:
+        found = [load_der_x509_certificate(der) for der in certificates]
+    except (ValueError, InvalidVersion) as exc:
+        raise UnreadableStore("a JKS store with a certificate that cannot be read") from exc
+    return "".join(one.public_bytes(Encoding.PEM).decode() for one in found)
 
 
 def certificates_of_pem(text: str) -> str:

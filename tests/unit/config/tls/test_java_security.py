@@ -19,17 +19,17 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from heliograph.config.load import load_config
 from heliograph.config.secrets import Secret
-from heliograph.config.security import SecurityConfig
+from heliograph.config.security import AwsSigning, SecurityConfig
 from heliograph.config.tls.jaas import MalformedJaas, parse_jaas
 from heliograph.model import ClusterAlias
-from tests.unit.config.texts import TWO_CLUSTERS, problems_with, with_lines
+from tests.unit.config.texts import TWO_CLUSTERS, config_of, problems_with, with_lines
 
 A = ClusterAlias("A")
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
-JKS_REFUSED = "a JKS store, which only Java reads; `keytool -importkeystore` makes it PKCS12"
+JCEKS_REFUSED = "a JCEKS store, which only Java reads; `keytool -importkeystore` makes it PKCS12"
 
 CA = trustme.CA()
 CA_PEM = CA.cert_pem.bytes().decode()
@@ -144,19 +144,54 @@ def test_an_unknown_mechanism_is_reported() -> None:
 
     assert problems_with(lines) == [
         "line 6  A.sasl.mechanism: is `DIGEST-MD5`, not one of "
-        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI"
+        "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI, AWS_MSK_IAM"
     ]
 
 
-def test_amazons_mechanism_is_reported_once_with_what_works_instead() -> None:
+MSK_HOST = "b-1.orders.c1.kafka.eu-west-1.amazonaws.com:9098"
+IAM = "software.amazon.msk.auth.iam."
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"A.sasl.mechanism = AWS_MSK_IAM\nA.sasl.jaas.config = {IAM}IAMLoginModule required;\n",
+        "A.sasl.mechanism = AWS_MSK_IAM\n",
+        f"A.sasl.mechanism = OAUTHBEARER\nA.sasl.jaas.config = {OAUTH} required;\n"
+        f"A.sasl.login.callback.handler.class = {IAM}IAMOAuthBearerLoginCallbackHandler\n",
+    ],
+)
+def test_amazons_mechanism_is_a_bearer_token_that_is_signed_for_the_brokers_region(
+    lines: str,
+) -> None:
+    text = TWO_CLUSTERS.replace("a1:9092, a2:9092", MSK_HOST)
+
+    sasl = config_of(f"{text}A.security.protocol = SASL_SSL\n{lines}").clusters[A].security.sasl
+
+    assert sasl.mechanism == "OAUTHBEARER"
+    assert sasl.oauth is not None
+    assert sasl.oauth.aws == AwsSigning(region="eu-west-1")
+
+
+def test_options_of_amazons_login_are_read() -> None:
+    options = 'awsRoleArn="arn:r" awsRoleSessionName="s" awsProfileName="p" awsStsRegion="eu-1"'
     lines = (
         "A.security.protocol = SASL_SSL\nA.sasl.mechanism = AWS_MSK_IAM\n"
-        "A.sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required;\n"
+        f"A.sasl.jaas.config = {IAM}IAMLoginModule required {options};\n"
     )
 
-    assert problems_with(lines) == [
-        "line 6  A.sasl.mechanism: is `AWS_MSK_IAM`, which needs Amazon's own Java library; "
-        "SCRAM-SHA-512 and TLS certificates can be used with the same cluster"
+    oauth = security_of(lines).sasl.oauth
+
+    assert oauth is not None
+    assert oauth.aws == AwsSigning(
+        region="eu-1", profile="p", role_arn="arn:r", role_session_name="s"
+    )
+
+
+def test_amazons_mechanism_without_a_region_is_reported() -> None:
+    assert problems_with("A.security.protocol = SASL_SSL\nA.sasl.mechanism = AWS_MSK_IAM\n") == [
+        "line 6  A.sasl.mechanism: is `AWS_MSK_IAM`, which needs `awsStsRegion` in "
+        "`sasl.jaas.config` where the brokers' names have no region"
     ]
 
 
@@ -308,12 +343,12 @@ def test_a_truststore_made_by_keytool_is_read(tmp_path: Path) -> None:
             "is `/none`, which cannot be read: No such file or directory",
         ),
         (
-            "A.ssl.truststore.location = /jks",
-            f"is `/jks`, {JKS_REFUSED}",
+            "A.ssl.truststore.location = /jceks",
+            f"is `/jceks`, {JCEKS_REFUSED}",
         ),
         (
-            "A.ssl.keystore.location = /jks",
-            f"is `/jks`, {JKS_REFUSED}",
+            "A.ssl.keystore.location = /jceks",
+            f"is `/jceks`, {JCEKS_REFUSED}",
         ),
         (
             "A.ssl.truststore.location = /p12",
@@ -350,7 +385,7 @@ def test_a_truststore_made_by_keytool_is_read(tmp_path: Path) -> None:
 )
 def test_stores_and_tls_settings_that_cannot_be_used_are_reported(line: str, sentence: str) -> None:
     files = {
-        "/jks": b"\xfe\xed\xfe\xed\x00\x00\x00\x02",
+        "/jceks": b"\xce\xce\xce\xce\x00\x00\x00\x02",
         "/p12": client_pkcs12(b"hunter2"),
         "/key": KEY_PEM.encode(),
         "/ca": CA_PEM.encode(),

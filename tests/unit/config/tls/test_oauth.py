@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import sys
 import threading
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from heliograph.clock import now_ms
+from heliograph.config.schema import ClusterConfig
 from heliograph.config.secrets import Secret
-from heliograph.config.security import OAuthConfig
-from heliograph.config.tls.oauth import BearerTokens, issue_token
+from heliograph.config.security import AwsSigning, OAuthConfig, SaslConfig, SecurityConfig
+from heliograph.config.tls.oauth import BearerTokens, issue_token, require_signer
 from heliograph.errors import BrokerUnreachable, ConfigError, MirrorError, NotAuthorised
+from heliograph.model import ClusterAlias
 
 
 class Endpoint(HTTPServer):
@@ -147,3 +152,76 @@ def test_an_unsecured_token_says_who_and_until_when() -> None:
 
 def test_extensions_travel_with_the_token() -> None:
     assert BearerTokens(OAuthConfig(extensions={"a": "b"})).extensions() == {"a": "b"}
+
+
+class PlayedSigner:
+    """As `aws_msk_iam_sasl_signer.MSKAuthTokenProvider`: a token, and when it ends in ms."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[str, ...], dict[str, str]]] = []
+        self.error: Exception | None = None
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[str, int]]:
+        def sign(*args: str, **named: str) -> tuple[str, int]:
+            self.calls.append((name, args, named))
+            if self.error is not None:
+                raise self.error
+            return f"signed-{len(self.calls)}", now_ms() + 900_000
+
+        return sign
+
+
+@pytest.fixture
+def signer(monkeypatch: pytest.MonkeyPatch) -> PlayedSigner:
+    played = PlayedSigner()
+    module = types.SimpleNamespace(MSKAuthTokenProvider=played)
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", module)
+    return played
+
+
+@pytest.mark.parametrize(
+    ("aws", "call"),
+    [
+        (AwsSigning(region="eu-1"), ("generate_auth_token", ("eu-1",), {})),
+        (
+            AwsSigning(region="eu-1", profile="p"),
+            ("generate_auth_token_from_profile", ("eu-1", "p"), {}),
+        ),
+        (
+            AwsSigning(region="eu-1", profile="p", role_arn="r", role_session_name="s"),
+            ("generate_auth_token_from_role_arn", ("eu-1", "r"), {"sts_session_name": "s"}),
+        ),
+    ],
+)
+def test_a_token_for_amazon_is_signed_as_the_login_asks(
+    signer: PlayedSigner, aws: AwsSigning, call: tuple[str, tuple[str, ...], dict[str, str]]
+) -> None:
+    token = issue_token(OAuthConfig(aws=aws))
+
+    assert signer.calls == [call]
+    assert token.text == "signed-1"
+    assert 890 < token.life_s <= 900
+
+
+def test_a_signer_that_fails_is_a_sentence_and_is_asked_again(signer: PlayedSigner) -> None:
+    signer.error = LookupError("Unable to locate credentials")
+    config = OAuthConfig(aws=AwsSigning(region="eu-1"))
+
+    with pytest.raises(BrokerUnreachable, match="LookupError: Unable to locate credentials"):
+        issue_token(config)
+    signer.error = None
+
+    assert issue_token(config).text == "signed-2"
+
+
+def test_a_machine_without_the_signer_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    aws = OAuthConfig(aws=AwsSigning(region="eu-1"))
+    sasl = SaslConfig(mechanism="OAUTHBEARER", oauth=aws)
+    security = SecurityConfig(protocol="SASL_SSL", sasl=sasl)
+    cluster = ClusterConfig(alias=ClusterAlias("A"), bootstrap_servers=("a:1",), security=security)
+
+    with pytest.raises(ConfigError, match=r"install heliograph\[msk\]"):
+        require_signer([cluster])
