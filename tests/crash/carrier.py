@@ -22,6 +22,7 @@ from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig
 from heliograph.copy.flow import FetchLimits
 from heliograph.copy.shuttle import Shuttle
+from heliograph.ledger import segments
 from heliograph.model import (
     ClusterAlias,
     FlowId,
@@ -37,15 +38,20 @@ from heliograph.model import (
 EXIT_STALLED: Final = 3
 FETCH_BYTES: Final = 2048
 FILLER_RECORDS: Final = 50
+MERGE_ENTRIES_MIN: Final = 3
+SEGMENT_RUNS: Final = 8
 HEAD_INTERVAL_S: Final = 0.1
 _DONE_S_MAX: Final = 60.0
 _POLL_S: Final = 0.02
+_MERGED_S: Final = 5.0
 
 
 def carry_out(path: Path) -> None:
     """Ends this process; what it installs stays installed."""
     order = json.loads(path.read_text(encoding="utf-8"))
     seed_module.FILLER_RECORDS = FILLER_RECORDS  # type: ignore[misc]
+    segments.MERGE_ENTRIES_MIN = MERGE_ENTRIES_MIN  # type: ignore[misc]
+    segments.SEGMENT_RUNS = SEGMENT_RUNS  # type: ignore[misc]
     sys.exit(asyncio.run(_carry(order)))
 
 
@@ -65,6 +71,9 @@ async def _carry(order: dict[str, Any]) -> int:
     running = asyncio.create_task(shuttle.run())
     shuttle.add(lanes)
     code = await _until_done(shuttle, running)
+    if order["step"] in (probe.RUNS_TO_MERGE, probe.RUNS_MERGED):
+        # Runs are merged after the head that settles them, with the ticks that follow.
+        await asyncio.sleep(_MERGED_S)
     await shuttle.drain()
     await shuttle.close()
     await running

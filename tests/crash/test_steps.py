@@ -26,6 +26,8 @@ STEPS_OF_A_LANE = (
     (probe.BATCHES_ANSWERED, 1),
     (probe.BATCHES_ANSWERED, 5),
     (probe.HEADS_TO_WRITE, 1),
+    (probe.RUNS_TO_MERGE, 1),
+    (probe.RUNS_MERGED, 1),
 )
 STEPS_OF_SEEDING = (
     (probe.LANES_TO_CREATE, 1),

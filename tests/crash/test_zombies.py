@@ -27,6 +27,7 @@ STEPS_OF_A_ZOMBIE = (
     (probe.BATCHES_SENT, 4),
     (probe.BATCHES_ANSWERED, 2),
     (probe.HEADS_TO_WRITE, 1),
+    (probe.RUNS_TO_MERGE, 1),
 )
 STEPS_OF_A_SEEDING_ZOMBIE = (
     (probe.LANES_TO_CREATE, 1),

@@ -13,18 +13,12 @@ from typing import TYPE_CHECKING, Final
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk, SourcePoint
 from heliograph.copy.lane_fields import Counted, HeadWritten, Learned, Reached, SourceSeen
-from heliograph.copy.phases import Draining, LanePhase, Resuming, Running
-from heliograph.errors import (
-    CorruptBatch,
-    InvariantError,
-    LedgerUnusable,
-    MirrorError,
-    NotAuthorised,
-)
+from heliograph.copy.phases import Draining, LanePhase, Resuming, Running, target_reason
 from heliograph.ledger.entries import TEXT_CHARS_MAX, HeadEntry, RunsEntry, runs_entries
 from heliograph.ledger.locate import anchor_of, source_next_offset
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
+from heliograph.ledger.segments import unmerged_count
 from heliograph.model import (
     Copying,
     Idle,
@@ -74,6 +68,8 @@ class CarriedLane:
         self.learned = Learned(fetch_bytes=flow.limits.partition_bytes)
         self.counted = Counted()
         self.head_written = HeadWritten()
+        self.unmerged_entries = 0
+        """Entries of its runs in the ledger that a merge could put together."""
 
     def enter(self, phase: LanePhase) -> None:
         """For the machine, which knows what else this means."""
@@ -370,6 +366,8 @@ class CarriedLane:
         if record is not None and record.head is not None:
             self.head_written.position = record.head.position
             self.head_written.badge = record.head.state
+        fold = self.flow.ledger.view.fold(source.topic, source.partition)
+        self.unmerged_entries = 0 if fold is None else unmerged_count(fold)
 
     def _as_in_ledger(self, shown: HeadEntry) -> HeadEntry:
         """The head with position, offsets and epoch as the ledger has them."""
@@ -391,19 +389,6 @@ class CarriedLane:
             target_next_offset=target_next_offset,
             source_leader_epoch=leader_epoch,
         )
-
-
-def target_reason(error: MirrorError) -> StallReason:
-    """What a lane shows that the target, or the ledger on it, does not let go on."""
-    if isinstance(error, NotAuthorised):
-        return StallReason.NOT_AUTHORISED
-    if isinstance(error, LedgerUnusable):
-        return StallReason.LEDGER_UNUSABLE
-    if isinstance(error, InvariantError):
-        return StallReason.BUG
-    if isinstance(error, CorruptBatch):
-        return StallReason.CORRUPT_BATCH
-    return StallReason.TARGET_UNREACHABLE if error.retriable else StallReason.REFUSED_BY_TARGET
 
 
 def _heard_ms(state: LaneState) -> int:

@@ -39,7 +39,7 @@ from heliograph.copy.events import (
     ThrottleOver,
 )
 from heliograph.copy.found import Blocked, FlowFenced, Found, SourceTrouble
-from heliograph.copy.lane import CarriedLane, target_reason
+from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import (
     LANE_BYTES_MAX,
     RETRY_S,
@@ -49,6 +49,7 @@ from heliograph.copy.phases import (
     Resuming,
     Running,
     Stop,
+    target_reason,
 )
 from heliograph.copy.slot import Slot
 from heliograph.copy.sources import SourceSide

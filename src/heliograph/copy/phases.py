@@ -12,6 +12,13 @@ from typing import Final
 
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
 from heliograph.copy.room import Share
+from heliograph.errors import (
+    CorruptBatch,
+    InvariantError,
+    LedgerUnusable,
+    MirrorError,
+    NotAuthorised,
+)
 from heliograph.ledger.entries import new_author
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
@@ -142,3 +149,16 @@ class Closed:
 
 
 LanePhase = Resuming | Running | Draining | Stalled | Paused | Closed
+
+
+def target_reason(error: MirrorError) -> StallReason:
+    """What a lane shows that the target, or the ledger on it, does not let go on."""
+    if isinstance(error, NotAuthorised):
+        return StallReason.NOT_AUTHORISED
+    if isinstance(error, LedgerUnusable):
+        return StallReason.LEDGER_UNUSABLE
+    if isinstance(error, InvariantError):
+        return StallReason.BUG
+    if isinstance(error, CorruptBatch):
+        return StallReason.CORRUPT_BATCH
+    return StallReason.TARGET_UNREACHABLE if error.retriable else StallReason.REFUSED_BY_TARGET

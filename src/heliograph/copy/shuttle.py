@@ -28,10 +28,11 @@ from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.found import Found
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.machine import LaneMachine
+from heliograph.copy.merging import is_merge_due, merge_runs
 from heliograph.copy.phases import Closed, Resuming
 from heliograph.copy.resume import find_resume_points
 from heliograph.copy.slot import Slot
-from heliograph.errors import BrokerUnreachable, InvariantError, MirrorError
+from heliograph.errors import BrokerUnreachable, InvariantError, LedgerUnusable, MirrorError
 from heliograph.ledger.entries import ledger_topic, new_author
 from heliograph.ledger.fence import fence_of
 from heliograph.ledger.store import LedgerStore
@@ -76,6 +77,7 @@ class Shuttle:
         self._slot = Slot(bytes_max)
         self._machine = LaneMachine(self._slot)
         self._head_interval_s = head_interval_s
+        self._merging: set[FlowId] = set()
 
     # -- what the driver may ask
 
@@ -287,6 +289,28 @@ class Shuttle:
             self._slot.heads_due.clear()
             self._machine.targets.check_timeouts()
             await self._write_heads(self._lanes.values(), wait=False)
+            self._tend_ledgers()
+
+    def _tend_ledgers(self) -> None:
+        """Merge what is due; take lanes off a ledger that nothing may be written to any more."""
+        for flow in self._flows.values():
+            lanes = [lane for lane in self._lanes.values() if lane.flow is flow]
+            problem = flow.ledger.problem
+            if isinstance(problem, LedgerUnusable):
+                for lane in lanes:
+                    if lane.running is not None:
+                        self._machine.on(lane, TargetFailed(error=problem))
+            elif problem is None and flow.id not in self._merging:
+                due = [lane for lane in lanes if is_merge_due(lane)]
+                if due:
+                    self._merging.add(flow.id)
+                    self._slot.spawn(self._merge(flow, due))
+
+    async def _merge(self, flow: Flow, lanes: Iterable[CarriedLane]) -> None:
+        try:
+            await merge_runs(flow, lanes)
+        finally:
+            self._merging.discard(flow.id)
 
 
 def _is_settled(lane: CarriedLane) -> bool:

@@ -39,7 +39,9 @@ class TargetSide:
         runs = running.runs_to_write(chunk)
         if runs:
             probe(RUNS_TO_WRITE)
-            ticket = lane.flow.ledger.write_soon(lane.ledger_entries(running, runs))
+            entries = lane.ledger_entries(running, runs)
+            ticket = lane.flow.ledger.write_soon(entries)
+            lane.unmerged_entries += len(entries)
             self._gated[lane.spec.id.flow].add(lane)
         self._slot.room.kept(running.share, lane.enqueue(running, chunk, runs, ticket))
         if chunk.batches:

@@ -111,9 +111,9 @@ class LaneFold:
             first.setdefault(start.position, start)
         return tuple(first[position] for position in sorted(first))
 
-    def is_next_head(self, key: bytes, value: bytes) -> bool:
-        """Take the value if it is a head of this lane: most records of a ledger are."""
-        if key != self._head_key or not value.startswith(_HEAD_BEGINS):
+    def is_next_head(self, value: bytes) -> bool:
+        """Take the value of the head's key, unless it may not be a head."""
+        if not value.startswith(_HEAD_BEGINS):
             return False
         self._head_bytes, self._head = value, None
         return True

@@ -30,7 +30,7 @@ class WantedSetting:
 
 LEDGER_SETTINGS: Final = {
     "segment.bytes": WantedSetting(
-        value=str(16 * 1024 * 1024),
+        value=str(8 * 1024 * 1024),
         most=64 * 1024 * 1024,
         otherwise="a driver or slot that starts reads up to that many bytes more",
     ),

@@ -67,6 +67,8 @@ class LedgerView:
         self._holder: LeaseEntry | None = None
         self._folds: dict[bytes, LaneFold] = {}
         """By topic and partition as they are in keys."""
+        self._heads: dict[bytes, LaneFold | None] = {}
+        """By the key of a head, which most records are; None where the lane is not looked at."""
         self._acls: dict[AclKey, AclEntry] = {}
         self._memos: dict[str, str] = {}
 
@@ -126,12 +128,14 @@ class LedgerView:
     def take(self, lanes: LedgerView) -> None:
         """Take the lanes over from a view of the same ledger, read as far as this one."""
         self._folds |= lanes._folds
+        self._heads.clear()
         if self._only is not None and lanes._only is not None:
             self._only |= lanes._only
 
     def drop(self, lanes: Iterable[TopicPartition]) -> None:
         """Fold these no longer; only for a view that was given its lanes."""
         if self._only is not None:
+            self._heads.clear()
             for lane in map(_lane_bytes, lanes):
                 self._only.discard(lane)
                 self._folds.pop(lane, None)
@@ -171,13 +175,14 @@ class LedgerView:
 
     def apply_record(self, key: bytes, value: bytes | None) -> None:
         """Fold one record of the topic; garbage raises `WireError` and changes nothing."""
-        if key.startswith(_LANE_KINDS):
-            lane = _lane_of(key)
-            if self._only is not None and lane not in self._only:
+        if value is not None and key in self._heads:
+            fold = self._heads[key]
+            if fold is None or fold.is_next_head(value):
                 return
-            fold = self._folds.get(lane)
-            if value is not None and fold is not None and fold.is_next_head(key, value):
-                return
+        if self._is_skipped(key):
+            if key.startswith(b"head|"):
+                self._heads[key] = None
+            return
         parsed = decode_key(key)
         if value is None:
             self._remove(parsed)
@@ -187,6 +192,10 @@ class LedgerView:
             entry = decode(key, value)
             if isinstance(entry, FlowEntry | LeaseEntry | AclEntry | MemoEntry):
                 self._apply(entry)
+
+    def _is_skipped(self, key: bytes) -> bool:
+        only = self._only
+        return only is not None and key.startswith(_LANE_KINDS) and _lane_of(key) not in only
 
     def apply(self, entry: Entry) -> None:
         """As if the entry had been read."""
@@ -222,7 +231,9 @@ class LedgerView:
     def _apply_to_lane(self, key: HeadKey | RunsKey | LossKey | StartKey, value: bytes) -> None:
         match key:
             case HeadKey():
-                self._fold_of(key).put_head(encode_key(key), value)
+                encoded, fold = encode_key(key), self._fold_of(key)
+                fold.put_head(encoded, value)
+                self._heads[encoded] = fold
             case RunsKey():
                 self._fold_of(key).put_runs(key, value)
             case LossKey() | StartKey():
@@ -249,6 +260,7 @@ class LedgerView:
                     fold.remove(key)
                     if fold.is_empty:
                         del self._folds[_lane_bytes(fold.lane)]
+                        self._heads.clear()
             case _:
                 assert_never(key)
 

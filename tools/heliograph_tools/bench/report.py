@@ -14,6 +14,7 @@ from heliograph_tools.bench.copying import CopyRun
 from heliograph_tools.bench.drilling import DrillRun
 from heliograph_tools.bench.failing_over import FailoverRun
 from heliograph_tools.bench.latency import LatencyRun
+from heliograph_tools.bench.ledger_years import LedgerRun
 from heliograph_tools.bench.machine import Machine
 from heliograph_tools.bench.partitions import PartitionsRun
 from heliograph_tools.bench.rows import (
@@ -24,12 +25,16 @@ from heliograph_tools.bench.rows import (
     LAG_GOAL_S,
     LATENCY_P50_GOAL_FACTOR,
     LATENCY_P99_GOAL_FACTOR,
+    LEDGER_FAILOVER_GOAL_S,
+    LEDGER_GOAL_MB,
+    LEDGER_SLOT_GOAL_S,
     QUICK_ROW,
     AuditRow,
     CopyRow,
     DrillRow,
     FailoverRow,
     LatencyRow,
+    LedgerRow,
     System,
     TranslationRow,
 )
@@ -80,6 +85,8 @@ def verdicts(result: RowResult) -> list[Verdict]:
         return _failover_verdicts(result)
     if isinstance(result.row, AuditRow):
         return _audit_verdicts(result)
+    if isinstance(result.row, LedgerRow):
+        return _ledger_verdicts(result)
     worst = _medians(result.runs, lambda r: r.lag_s_max if isinstance(r, PartitionsRun) else None)
     if System.HELIOGRAPH not in worst:
         return []
@@ -219,6 +226,38 @@ def _audit_verdicts(result: RowResult) -> list[Verdict]:
             reached=audit_s <= AUDIT_GOAL_FACTOR * seconds and not differing,
         )
         for who, seconds in plain_s.items()
+    ]
+
+
+def _ledger_verdicts(result: RowResult) -> list[Verdict]:
+    own = [run for run in result.runs if isinstance(run, LedgerRun)]
+    if not own:
+        return []
+    seconds = (
+        ("a slot is ready", LEDGER_SLOT_GOAL_S, [run.slot_ready_s for run in own]),
+        (
+            "offsets of groups are translated",
+            LEDGER_FAILOVER_GOAL_S,
+            [run.failover_ready_s for run in own],
+        ),
+    )
+    memory = [max(run.slot_rss_mb, run.failover_rss_mb) for run in own]
+    return [
+        *(
+            Verdict(
+                measure=f"{result.row.name}: {what}",
+                goal=f"within {goal:g} s",
+                got=f"{median(found):.2f} s, slowest {max(found):.2f} s",
+                reached=max(found) <= goal,
+            )
+            for what, goal, found in seconds
+        ),
+        Verdict(
+            measure=f"{result.row.name}: memory",
+            goal=f"within {LEDGER_GOAL_MB:g} MB",
+            got=f"{max(memory):.0f} MB",
+            reached=max(memory) <= LEDGER_GOAL_MB,
+        ),
     ]
 
 

@@ -133,7 +133,29 @@ class AuditRow:
     systems: tuple[System, ...] = (System.HELIOGRAPH,)
 
 
-Row = CopyRow | LatencyRow | PartitionsRow | TranslationRow | DrillRow | FailoverRow | AuditRow
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRow:
+    """A ledger after long use: one lane with very many runs, heads of many lanes."""
+
+    name: str
+    runs: int = 10_000_000
+    lanes: int = 1_000
+    head_ticks: int = 7 * 86_400 // 5
+    """A week of heads, one of every lane each five seconds."""
+    groups: int = 100
+    systems: tuple[System, ...] = (System.HELIOGRAPH,)
+
+
+Row = (
+    CopyRow
+    | LatencyRow
+    | PartitionsRow
+    | TranslationRow
+    | DrillRow
+    | FailoverRow
+    | AuditRow
+    | LedgerRow
+)
 
 _H, _D, _T, _F = System.HELIOGRAPH, System.MM2_DEFAULT, System.MM2_TUNED, System.FLOOR
 
@@ -181,6 +203,7 @@ ROWS: Final[tuple[Row, ...]] = (
     DrillRow(name="drill"),
     FailoverRow(name="failover"),
     AuditRow(name="audit"),
+    LedgerRow(name="ledger"),
 )
 
 QUICK_ROW: Final = "plain_16k"
@@ -196,6 +219,10 @@ DRILL_P99_GOAL_FACTOR: Final = 1.1
 FAILOVER_GOAL_S: Final = 5.0
 AUDIT_GOAL_FACTOR: Final = 1.0
 """Time of an audit of both sides, as a share of a plain consumer's pass over one."""
+
+LEDGER_SLOT_GOAL_S: Final = 3.0
+LEDGER_FAILOVER_GOAL_S: Final = 5.0
+LEDGER_GOAL_MB: Final = 300.0
 
 _RECORDS_MIN: Final = 400
 _PARTITIONS_MIN: Final = 8
@@ -235,6 +262,13 @@ class Scale:
                 row,
                 groups=max(4, int(row.groups * self.factor)),
                 partitions=max(4, int(row.partitions * self.factor)),
+            )
+        if isinstance(row, LedgerRow):
+            return replace(
+                row,
+                runs=max(_RECORDS_MIN, int(row.runs * self.factor)),
+                lanes=max(_PARTITIONS_MIN, int(row.lanes * self.factor)),
+                head_ticks=max(_PARTITIONS_MIN, int(row.head_ticks * self.factor)),
             )
         if isinstance(row, DrillRow):
             return replace(

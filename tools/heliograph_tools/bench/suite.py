@@ -16,6 +16,7 @@ from heliograph_tools.bench.failing_over import FailoverRun, run_failover
 from heliograph_tools.bench.filling import fill_topic
 from heliograph_tools.bench.floor import floor_rate
 from heliograph_tools.bench.latency import LatencyRun, run_latency
+from heliograph_tools.bench.ledger_years import LedgerRun, run_ledger
 from heliograph_tools.bench.partitions import PartitionsRun, run_partitions
 from heliograph_tools.bench.raw import RawConnection
 from heliograph_tools.bench.rows import (
@@ -24,6 +25,7 @@ from heliograph_tools.bench.rows import (
     DrillRow,
     FailoverRow,
     LatencyRow,
+    LedgerRow,
     PartitionsRow,
     Row,
     System,
@@ -38,7 +40,16 @@ _WARM_UP_LAPS: Final = 2
 
 ROUNDS: Final = 3
 
-Run = CopyRun | LatencyRun | PartitionsRun | TranslationRun | DrillRun | FailoverRun | AuditRun
+Run = (
+    CopyRun
+    | LatencyRun
+    | PartitionsRun
+    | TranslationRun
+    | DrillRun
+    | FailoverRun
+    | AuditRun
+    | LedgerRun
+)
 Say = Callable[[str], None]
 
 
@@ -153,6 +164,8 @@ def _run_one(
             return run_failover(stage, row, system, round_index, heliograph_keys)
         case AuditRow():
             return run_audit_row(stage, row, system, round_index, heliograph_keys)
+        case LedgerRow():
+            return run_ledger(stage, row, system, round_index)
         case _:
             assert_never(row)
 
@@ -190,6 +203,14 @@ def one_line(run: Run) -> str:
             return (
                 f"{run.system.value} {run.groups} groups x {run.partitions} partitions: "
                 f"{run.command_s:.2f} s, steps {run.rto_s:.2f} s ({steps})"
+            )
+        case LedgerRun():
+            return (
+                f"{run.system.value} {run.written_bytes / 1e6:,.0f} MB written, "
+                f"{run.topic_bytes / 1e6:,.1f} MB left; a slot is ready in "
+                f"{run.slot_ready_s:.2f} s with {run.slot_rss_mb:,.0f} MB; {run.moves} offsets of "
+                f"groups are translated in {run.failover_ready_s:.2f} s with "
+                f"{run.failover_rss_mb:,.0f} MB"
             )
         case _:
             assert_never(run)

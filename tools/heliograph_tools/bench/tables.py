@@ -13,6 +13,7 @@ from heliograph_tools.bench.copying import CopyRun
 from heliograph_tools.bench.drilling import DrillRun
 from heliograph_tools.bench.failing_over import FailoverRun
 from heliograph_tools.bench.latency import LatencyRun
+from heliograph_tools.bench.ledger_years import LedgerRun
 from heliograph_tools.bench.partitions import PartitionsRun
 from heliograph_tools.bench.report import cpu_per_gb, rates, startups, verdicts
 from heliograph_tools.bench.rows import (
@@ -21,6 +22,7 @@ from heliograph_tools.bench.rows import (
     DrillRow,
     FailoverRow,
     LatencyRow,
+    LedgerRow,
     PartitionsRow,
     System,
     TranslationRow,
@@ -52,6 +54,8 @@ def result_tables(results: Sequence[RowResult]) -> Iterator[Table]:
             yield _failover_table(result)
         elif isinstance(result.row, AuditRow):
             yield _audit_table(result)
+        elif isinstance(result.row, LedgerRow):
+            yield _ledger_table(result)
     yield _verdict_table(results)
     if any(result.failures for result in results):
         yield _failure_table(results)
@@ -159,6 +163,30 @@ def _audit_table(result: RowResult) -> Table:
         if isinstance(run, AuditRun):
             times = (run.audit_s, run.command_s, run.python_consumer_s, run.java_consumer_s)
             table.add_row(run.system.value, f"{run.records:,}", *(f"{one:.2f}" for one in times))
+    return table
+
+
+def _ledger_table(result: RowResult) -> Table:
+    table = Table(title=f"{result.row.name}, every run", title_justify="left")
+    columns = ("system", "runs", "lanes", "heads", "written MB", "left MB", "slot s", "slot MB")
+    for name in (*columns, "groups s", "groups MB", "offsets", "exact"):
+        table.add_column(name, justify="left" if name == "system" else "right")
+    for run in result.runs:
+        if isinstance(run, LedgerRun):
+            table.add_row(
+                run.system.value,
+                f"{run.runs:,}",
+                f"{run.lanes:,}",
+                f"{run.lanes * run.head_ticks:,}",
+                f"{run.written_bytes / 1e6:,.0f}",
+                f"{run.topic_bytes / 1e6:,.1f}",
+                f"{run.slot_ready_s:.2f}",
+                f"{run.slot_rss_mb:,.0f}",
+                f"{run.failover_ready_s:.2f}",
+                f"{run.failover_rss_mb:,.0f}",
+                f"{run.moves:,}",
+                f"{run.exact_moves:,}",
+            )
     return table
 
 
