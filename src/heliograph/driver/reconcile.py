@@ -23,7 +23,8 @@ from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.driver.assignment import assign, weigh
 from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
 from heliograph.driver.prepare import Prepared, prepare_target
-from heliograph.errors import BrokerError, NotAuthorised
+from heliograph.driver.problems import problem_of
+from heliograph.errors import BrokerError, MirrorError, NotAuthorised
 from heliograph.ledger.leadership import Leaderships, Trouble
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
@@ -226,16 +227,16 @@ class Reconciler:
                 if unseen is not None:
                     raise unseen
                 self._planned(state, await blocking(self._plan, state, seen.views))
-            except BrokerError as exc:
-                self._failed(state, exc)
+            except Exception as exc:  # noqa: BLE001 - a flow's own problem: the others go on
+                self._failed(state, problem_of(exc))
         await self._hand_out(slots)
         for state in due:
             if state.gone:
                 try:
                     gone, state.gone = state.gone, ()
                     await blocking(self._delete_gone, state, gone, slots.current())
-                except BrokerError as exc:
-                    self._failed(state, exc)
+                except Exception as exc:  # noqa: BLE001 - as above
+                    self._failed(state, problem_of(exc))
 
     async def drop_lost_flows(self, slots: SlotPool) -> None:
         """Lanes of flows that are not led any more leave the slots.
@@ -252,12 +253,17 @@ class Reconciler:
         """Follow the lanes; apply policies where a lane waits for a decision."""
         progress = slots.progress()
         by_id = {lane.id: lane for lane in self.lanes}
+        failed: set[FlowId] = set()
         for lane_id, at in progress.items():
-            if isinstance(at.state, Stalled) and not at.state.retrying and lane_id in by_id:
-                try:
-                    await self._decide(slots, by_id[lane_id], at, at.state)
-                except BrokerError as exc:
-                    self._failed(self._flows[lane_id.flow], exc)
+            if not isinstance(at.state, Stalled) or at.state.retrying or lane_id not in by_id:
+                continue
+            if lane_id.flow in failed:
+                continue  # a ledger that did not answer for one lane is not asked for each
+            try:
+                await self._decide(slots, by_id[lane_id], at, at.state)
+            except Exception as exc:  # noqa: BLE001 - shown, and decided at the next look
+                failed.add(lane_id.flow)
+                self._failed(self._flows[lane_id.flow], problem_of(exc, f"{lane_id}: not decided"))
         return progress
 
     def finished(self, progress: Mapping[LaneId, LaneProgress]) -> bool:
@@ -412,7 +418,7 @@ class Reconciler:
         for name, problem in deleted.problems.items():
             self._say(state, f"{state.config.id}: {name}: {problem}", Severity.PROBLEM)
 
-    def _failed(self, state: _FlowState, error: BrokerError) -> None:
+    def _failed(self, state: _FlowState, error: MirrorError) -> None:
         if state.trouble is None or str(state.trouble.error) != str(error):
             log.error("%s: %s; trying again every %.0f s", state.config.id, error, self.RETRY_S)
         state.trouble = Trouble.of(error, state.trouble)

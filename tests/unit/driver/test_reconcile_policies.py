@@ -13,7 +13,7 @@ from heliograph.broker.clients import Clients
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.driver import reconcile
 from heliograph.driver.reconcile import Reconciler
-from heliograph.errors import BrokerError, BrokerUnreachable
+from heliograph.errors import BrokerError, BrokerUnreachable, CorruptBatch, PluginFailed
 from heliograph.ledger.leadership import Trouble
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
@@ -34,6 +34,7 @@ from heliograph.model import (
     TopicName,
     TopicPartition,
 )
+from heliograph.topics.observe import Observation
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 PARTITION = TopicPartition(topic=TopicName("orders"), partition=0)
@@ -233,3 +234,58 @@ def test_lanes_that_copy_are_waited_for_where_another_topic_cannot_be_created() 
     ended.append(followed(made, slots))
 
     assert ended == [False, True]
+
+
+class Failing(Ledgers):
+    """Raises what it has, once for each."""
+
+    def __init__(self, *problems: Exception) -> None:
+        super().__init__()
+        self.problems = list(problems)
+
+    def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> bool:
+        if self.problems:
+            raise self.problems.pop(0)
+        return super().skip(lane, progress, lost)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        BrokerUnreachable("the ledger did not answer"),
+        TimeoutError(),
+        CorruptBatch(7, "checksum does not match its bytes"),
+        ValueError("our own bug"),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)
+def test_a_decision_that_fails_is_shown_and_made_at_the_next_look(problem: Exception) -> None:
+    ledgers, slots = Failing(problem), Slots(OVERRUN)
+    made = reconciler(ledgers, acts=True)
+
+    followed(made, slots)
+    shown, decided = dict(made.problems), list(ledgers.decided)
+    followed(made, slots)
+
+    assert list(shown) == [FLOW]
+    assert decided == []
+    assert ledgers.decided == ["skip 3-7"]
+    assert slots.resumed == 1
+
+
+def test_a_plugin_that_fails_is_a_problem_of_its_own_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = reconciler(Ledgers(), acts=False)
+    made._flows[FLOW].due_s = 0.0
+
+    async def nothing_seen(_: object) -> Observation:
+        return Observation(views={}, unseen={})
+
+    def refuse(*_: object) -> None:
+        raise PluginFailed("own.py: Policy raised KeyError")
+
+    monkeypatch.setattr(reconcile, "observe", nothing_seen)
+    monkeypatch.setattr(made, "_plan", refuse)
+
+    asyncio.run(made.reconcile(Slots(Idle())))
+
+    assert made.problems == {FLOW: "own.py: Policy raised KeyError"}
