@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +26,8 @@ from heliograph.model import Stalled
 from heliograph.words import counted
 
 log = logging.getLogger("heliograph")
+
+_AT_ONCE_S: Final = 2.0
 
 RUN_HELP: Final = """Mirror topics as FILE says, until told to stop.
 
@@ -123,7 +127,10 @@ def _stop_signals(stop: StopRequest) -> Iterator[None]:
     def hear(number: int, frame: FrameType | None) -> None:
         if stop.is_made:
             # Slots see their driver vanish and stop by themselves; the target log has all that
-            # counts.
+            # counts. What is tidied up on the way out may wait for a drain that does not end.
+            end = threading.Timer(_AT_ONCE_S, os._exit, (128 + number,))
+            end.daemon = True
+            end.start()
             raise SystemExit(128 + number)
         log.info("draining in-flight batches; press Ctrl-C again to exit immediately")
         stop.make()
