@@ -23,7 +23,7 @@ from tests.kit.clusters import TopicNames
 from tests.kit.failing_over import NOBODY
 from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import RECORDS_ONLY, lasting_topic, route, write_config
-from tests.kit.proxy import TcpProxy
+from heliograph_tools.proxy import TcpProxy
 from tests.kit.records import numbered, produce, read_all
 from tests.kit.topics import wait_until
 

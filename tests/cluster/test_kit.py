@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster
+from heliograph_tools.proxy import TcpProxy
 from tests.kit.clusters import ClusterFactory, TopicNames
-from tests.kit.proxy import TcpProxy
 from tests.kit.records import (
     CODECS,
     Codec,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph_tools.proxy import TcpProxy
 from tests.kit.clusters import TopicNames
 from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import Route, lasting_topic, route, write_config
-from tests.kit.proxy import TcpProxy
 from tests.kit.records import numbered, produce
 from tests.kit.topics import wait_until
 

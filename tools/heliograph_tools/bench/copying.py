@@ -10,9 +10,10 @@ from typing import Final
 
 from heliograph.errors import BenchError
 from heliograph_tools.bench.floor import floor_rate
+from heliograph_tools.bench.link import Link, NoLink, far_link
 from heliograph_tools.bench.mirror import LogLine, MirrorProcess, running
 from heliograph_tools.bench.raw import RawConnection
-from heliograph_tools.bench.rows import CopyRow, System
+from heliograph_tools.bench.rows import CopyRow, FarRow, System
 from heliograph_tools.bench.stage import Stage
 from heliograph_tools.bench.systems import prepare
 from heliograph_tools.bench.watch import Sighting, watch
@@ -42,6 +43,10 @@ class CopyRun:
     """Records on the target beyond those of the source."""
     startup_lines: tuple[LogLine, ...] = ()
     floor: Mapping[str, float] | None = None
+    wire_bytes: int | None = None
+    """Over the link to the far cluster, in the records' direction, first record to last."""
+    link_share: float | None = None
+    """Of what the link could have carried in that time."""
 
 
 def run_copy(
@@ -83,46 +88,53 @@ def _run_mirror(
     round_index: int,
     heliograph_keys: Mapping[str, str],
 ) -> CopyRun:
-    route = stage.route(alias, topic)
+    link = far_link(stage, row) if isinstance(row, FarRow) else NoLink()
+    route = link.route(stage.route(alias, topic))
     folder = stage.folder / "runs" / alias
     launch = prepare(system, route, folder, heliograph_keys)
     with (
+        link,
         running(launch, folder / "mirror.log") as mirror,
         RawConnection(stage.target_address) as connection,
     ):
-        meter = _Meter(mirror)
+        meter = _Meter(mirror, link)
         sighting = watch(
             connection,
             route.target_topic,
             row.partitions,
             row.records,
+            seconds_max=row.seconds_max if isinstance(row, FarRow) else None,
             on_first=meter.mark_first,
             ensure_alive=mirror.ensure_alive,
         )
         meter.mark_last()
         time.sleep(_SETTLE_S)
         held = sum(connection.end_offsets(route.target_topic, row.partitions))
-        if held < row.records:
+        if held < sighting.last.records:
             raise BenchError(f"{route.target_topic} shrank to {held} records")
         return _summary(row, system, round_index, sighting, mirror, meter, held)
 
 
 class _Meter:
-    """CPU at the first and the last record, and the most memory ever held."""
+    """CPU and wire at the first and the last record, and the most memory ever held."""
 
-    def __init__(self, mirror: MirrorProcess) -> None:
+    def __init__(self, mirror: MirrorProcess, link: Link) -> None:
         self._mirror = mirror
+        self._link = link
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._follow_memory, name="rss", daemon=True)
         self.cpu_first_s = 0.0
         self.cpu_last_s = 0.0
         self.rss_bytes_max = 0
+        self.wire_bytes = 0
 
     def mark_first(self) -> None:
+        self.wire_bytes = -self._link.carried_bytes()
         self.cpu_first_s = self._mirror.cpu_s()
         self._thread.start()
 
     def mark_last(self) -> None:
+        self.wire_bytes += self._link.carried_bytes()
         self.cpu_last_s = self._mirror.cpu_s()
         self._done.set()
         self._thread.join()
@@ -155,7 +167,7 @@ def _summary(
     return CopyRun(
         system=system,
         round_index=round_index,
-        records=row.records,
+        records=sighting.last.records,
         seconds=sighting.seconds,
         records_per_s=sighting.records_per_s,
         startup_s=startup_s,
@@ -163,6 +175,10 @@ def _summary(
         cpu_s_per_gb=cpu_s / moved_bytes * _GB if moved_bytes else None,
         cpu_startup_s=meter.cpu_first_s,
         rss_bytes_max=meter.rss_bytes_max,
-        repeated=held - row.records,
+        repeated=max(0, held - row.records),
+        wire_bytes=meter.wire_bytes if isinstance(row, FarRow) else None,
+        link_share=meter.wire_bytes / sighting.seconds / row.bytes_per_s
+        if isinstance(row, FarRow) and sighting.seconds > 0
+        else None,
         startup_lines=tuple(early[-_STARTUP_LINES_MAX:]),
     )

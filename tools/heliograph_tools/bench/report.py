@@ -28,6 +28,7 @@ from heliograph_tools.bench.rows import (
     LEDGER_FAILOVER_GOAL_S,
     LEDGER_GOAL_MB,
     LEDGER_SLOT_GOAL_S,
+    LINK_SHARE_GOAL,
     QUICK_ROW,
     AuditRow,
     CopyRow,
@@ -65,6 +66,11 @@ def rates(result: RowResult) -> Medians:
 
 def cpu_per_gb(result: RowResult) -> Medians:
     return _medians(result.runs, lambda run: run.cpu_s_per_gb if isinstance(run, CopyRun) else None)
+
+
+def link_shares(result: RowResult) -> Medians:
+    """Of the link to the far cluster, where the row has one."""
+    return _medians(result.runs, lambda run: run.link_share if isinstance(run, CopyRun) else None)
 
 
 def startups(result: RowResult) -> Medians:
@@ -137,6 +143,7 @@ def _row_json(result: RowResult) -> dict[str, Any]:
         document["records_per_s"] = dict(rates(result))
         document["cpu_s_per_gb"] = dict(cpu_per_gb(result))
         document["startup_s"] = dict(startups(result))
+        document["link_share"] = dict(link_shares(result))
     return document
 
 
@@ -155,6 +162,16 @@ def _copy_verdicts(result: RowResult, row: CopyRow) -> list[Verdict]:
                 goal=f"{goal.factor:g} x {goal.against.value}",
                 got=f"{factor:.2f} x",
                 reached=factor >= goal.factor,
+            )
+        )
+    used = link_shares(result).get(System.HELIOGRAPH)
+    if used is not None:
+        told.append(
+            Verdict(
+                measure=f"{row.name}: share of the link",
+                goal=f"{LINK_SHARE_GOAL:.0%}",
+                got=f"{used:.1%}",
+                reached=used >= LINK_SHARE_GOAL,
             )
         )
     return told + _share_verdicts(f"{row.name}: CPU per GB", cpu_per_gb(result), CPU_GOAL_FACTOR)

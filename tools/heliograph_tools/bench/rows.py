@@ -49,6 +49,24 @@ class CopyRow:
         return self.records * self.record_bytes
 
 
+class Side(StrEnum):
+    SOURCE = "source"
+    TARGET = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarRow(CopyRow):
+    """The same with one of the clusters at the end of a long or narrow link."""
+
+    far: Side
+    """Which of the clusters is far away: the other is beside the mirror."""
+    round_trip_ms: int
+    bytes_per_s: int
+    """Each way."""
+    seconds_max: float = 45.0
+    """Who has not carried everything by then is judged by what is there: some need an hour."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRow:
     """Records at a steady pace, timed from the producer's send to the target's consumer."""
@@ -204,6 +222,27 @@ ROWS: Final[tuple[Row, ...]] = (
     FailoverRow(name="failover"),
     AuditRow(name="audit"),
     LedgerRow(name="ledger"),
+    *(
+        FarRow(
+            name=f"far_{far.value}_{round_trip_ms}ms_{mb_per_s}mb{suffix}",
+            # About 15 s of a full link.
+            records=mb_per_s * per_mb_per_s,
+            record_bytes=100,
+            batch_bytes=batch_bytes,
+            codec=codec,
+            systems=(_H, _D),
+            goals=(Goal(against=_D, factor=1.0),),
+            far=far,
+            round_trip_ms=round_trip_ms,
+            bytes_per_s=mb_per_s * 1_000_000,
+        )
+        for far in Side
+        for round_trip_ms, mb_per_s in ((50, 20), (200, 60))
+        for suffix, codec, batch_bytes, per_mb_per_s in (
+            ("", Codec.NONE, 16_384, 140_000),
+            ("_lz4", Codec.LZ4, 65_536, 200_000),
+        )
+    ),
 )
 
 QUICK_ROW: Final = "plain_16k"
@@ -217,6 +256,8 @@ DRILL_P99_GOAL_FACTOR: Final = 1.1
 """A flow's p99 while it is drilled, as a share of its p99 otherwise."""
 
 FAILOVER_GOAL_S: Final = 5.0
+LINK_SHARE_GOAL: Final = 0.9
+"""Of a long link, while a backlog crosses it."""
 AUDIT_GOAL_FACTOR: Final = 1.0
 """Time of an audit of both sides, as a share of a plain consumer's pass over one."""
 

@@ -16,6 +16,7 @@ from heliograph_tools.bench.raw import Address, RawConnection
 from heliograph_tools.bench.systems import Route
 from heliograph_tools.bench.watch import wait_until
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph_tools.proxy import TcpProxy
 
 _BROKER_CONFIG: Final = {
     # Kafka's own defaults, which heliograph_tools.localkafka lowers for tests.
@@ -43,6 +44,9 @@ _ADMIN_TIMEOUT_S: Final = 60.0
 class Stage:
     source: LocalCluster
     target: LocalCluster
+    source_link: TcpProxy
+    """Before the source, for those who enter by `proxied_bootstrap`; likewise the target's."""
+    target_link: TcpProxy
     folder: Path
 
     @property
@@ -83,17 +87,28 @@ class Stage:
 @contextmanager
 def open_stage(folder: Path) -> Iterator[Stage]:
     """Both clusters up, until the block ends."""
-    specs = [
-        ClusterSpec(
-            alias=alias,
-            broker_config=_BROKER_CONFIG,
-            heap_mb=_BROKER_HEAP_MB,
-            jvm_options=_BROKER_JVM,
-        )
-        for alias in ("source", "target")
-    ]
-    with local_clusters(specs, root=folder / "clusters") as clusters:
-        yield Stage(source=clusters["source"], target=clusters["target"], folder=folder)
+    with TcpProxy() as source_link, TcpProxy() as target_link:
+        links = {"source": source_link, "target": target_link}
+        specs = [
+            ClusterSpec(
+                alias=alias,
+                broker_config=_BROKER_CONFIG,
+                heap_mb=_BROKER_HEAP_MB,
+                jvm_options=_BROKER_JVM,
+                advertised_ports=(link.port,),
+            )
+            for alias, link in links.items()
+        ]
+        with local_clusters(specs, root=folder / "clusters") as clusters:
+            for alias, link in links.items():
+                link.target_port = clusters[alias].broker(0).ports.proxied
+            yield Stage(
+                source=clusters["source"],
+                target=clusters["target"],
+                source_link=source_link,
+                target_link=target_link,
+                folder=folder,
+            )
 
 
 def _create(cluster: LocalCluster, topic: str, partitions: int) -> None:

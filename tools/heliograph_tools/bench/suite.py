@@ -174,7 +174,8 @@ def one_line(run: Run) -> str:
     match run:
         case CopyRun():
             cpu = "" if run.cpu_s_per_gb is None else f", {run.cpu_s_per_gb:.1f} CPU s/GB"
-            return f"{run.system.value} {run.records_per_s:,.0f} records/s{cpu}"
+            link = "" if run.link_share is None else f", {run.link_share:.0%} of the link"
+            return f"{run.system.value} {run.records_per_s:,.0f} records/s{cpu}{link}"
         case LatencyRun():
             return f"{run.system.value} p50 {run.p50_ms:.2f} ms, p99 {run.p99_ms:.2f} ms"
         case PartitionsRun():

@@ -15,7 +15,7 @@ from heliograph_tools.bench.failing_over import FailoverRun
 from heliograph_tools.bench.latency import LatencyRun
 from heliograph_tools.bench.ledger_years import LedgerRun
 from heliograph_tools.bench.partitions import PartitionsRun
-from heliograph_tools.bench.report import cpu_per_gb, rates, startups, verdicts
+from heliograph_tools.bench.report import cpu_per_gb, link_shares, rates, startups, verdicts
 from heliograph_tools.bench.rows import (
     AuditRow,
     CopyRow,
@@ -72,7 +72,10 @@ def _copy_table(results: Sequence[RowResult]) -> Table:
             ("records/s", rates(result), 0),
             ("CPU s/GB", cpu_per_gb(result), 2),
             ("start-up s", startups(result), 1),
+            ("share of the link", link_shares(result), 3),
         ):
+            if not found:
+                continue
             cells = [f"{found[s]:,.{digits}f}" if s in found else "" for s in _COLUMNS]
             table.add_row(result.row.name, name, *cells)
         table.add_section()

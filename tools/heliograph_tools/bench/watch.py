@@ -47,10 +47,12 @@ def watch(
     partitions: int,
     records: int,
     *,
+    seconds_max: float | None = None,
     on_first: Callable[[], None] = lambda: None,
     ensure_alive: Callable[[], None] = lambda: None,
 ) -> Sighting:
-    """Look until the target holds `records`; `on_first` is called at the first sight of any."""
+    """Look until the target holds `records`, at most `seconds_max` from the first sight of any,
+    at which `on_first` is called."""
     first: Sample | None = None
     moved_s, seen = monotonic_s(), 0
     while True:
@@ -62,7 +64,8 @@ def watch(
             if first is None:
                 first = Sample(at_s=at_s, records=count)
                 on_first()
-        if first is not None and count >= records:
+        is_over = seconds_max is not None and first is not None and at_s > first.at_s + seconds_max
+        if first is not None and (count >= records or is_over):
             return Sighting(first=first, last=Sample(at_s=at_s, records=count))
         ensure_alive()
         limit_s = _FIRST_RECORD_S_MAX if first is None else _NO_PROGRESS_S_MAX

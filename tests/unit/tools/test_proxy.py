@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from heliograph_tools.localkafka.ports import LOOPBACK
-from tests.kit.proxy import TcpProxy
+from heliograph_tools.proxy import TcpProxy
 
 
 @pytest.fixture
