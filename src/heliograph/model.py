@@ -205,6 +205,10 @@ class LaneProgress:
     """-1 until the target's log said where the lane is, and while that log is not the lane's."""
     records: int = 0
     bytes: int = 0
+    received_bytes: int = 0
+    """Of records, as they came from the source: what was fetched in vain is in it."""
+    sent_bytes: int = 0
+    """Of records, as they left for the target: what was sent again is in it."""
     last_timestamp_ms: int = -1
     """Newest record timestamp acknowledged; -1 before the first."""
     behind_since_ms: int = -1

@@ -19,11 +19,11 @@ from heliograph.failover.command import FailoverOrder, fail_over
 from heliograph.ledger.leadership import Fenced, Lapsed
 from heliograph.model import FlowId, Stalled, StallReason
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from heliograph_tools.proxy import TcpProxy
 from tests.kit.clusters import TopicNames
 from tests.kit.failing_over import NOBODY
 from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import RECORDS_ONLY, lasting_topic, route, write_config
-from heliograph_tools.proxy import TcpProxy
 from tests.kit.records import numbered, produce, read_all
 from tests.kit.topics import wait_until
 

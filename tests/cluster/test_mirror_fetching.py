@@ -9,6 +9,7 @@ from heliograph.broker.cluster import Cluster
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig
 from heliograph.copy.chunk import LaneCursor
+from heliograph.copy.fetch_streams import FetchStreams, fetch_pace
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.lane import CarriedLane
@@ -58,25 +59,38 @@ async def _go_back_during_a_fetch(source: LocalCluster, name: TopicName) -> list
         def failed(self, _: CarriedLane, error: MirrorError) -> None:
             raise error
 
-    stream = FetchStream(
-        cluster,
-        0,
-        target=lane.spec.id.flow.target,
-        read_committed=True,
-        limits=lane.flow.limits,
-        reports=Reports(),
-        room=Room(1 << 28),
+    running: list[asyncio.Task[None]] = []
+    limits = lane.flow.limits
+
+    def make(index: int, group: FetchStreams) -> FetchStream:
+        return FetchStream(
+            cluster,
+            0,
+            index=index,
+            group=group,
+            target=lane.spec.id.flow.target,
+            read_committed=True,
+            limits=limits,
+            reports=Reports(),
+            room=Room(1 << 28),
+        )
+
+    stream = FetchStreams(
+        fetch_pace(cluster.round_trip(0), limits),
+        limits,
+        make,
+        lambda work: running.append(asyncio.create_task(work)),
     )
     _stand_at(lane, 10)
     stream.add(lane, 0)
-    running = asyncio.create_task(stream.run())
     await asyncio.sleep(_UNDER_WAY_S)
     stream.remove(lane)
     _stand_at(lane, 4)
     stream.add(lane, 0)
     await asyncio.to_thread(produce, source, name, numbered(1, start=100), linger_ms=0)
     await asyncio.wait_for(answered.wait(), 30)
-    running.cancel()
+    for task in running:
+        task.cancel()
     cluster.close()
     return first_offsets
 

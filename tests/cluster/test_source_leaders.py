@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -21,17 +22,25 @@ from heliograph.config.schema import ClusterConfig
 from heliograph.model import ClusterAlias
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.inside import InsideMirror, running_inside
-from tests.kit.mirror import Route, route, write_config
+from tests.kit.mirror import RECORDS_ONLY, Route, route, write_config
 from tests.kit.records import numbered, produce
 from tests.kit.topics import admin_of, create_topic, wait_until
 
 _MOVED: Final = "moved"
+_RACKS: Final = ("north", "south")
+_BY_RACK: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _FAST_START: Final = ("-XX:TieredStopAtLevel=1",)
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    spec = ClusterSpec(alias="two", brokers=2, jvm_options=_FAST_START)
+    spec = ClusterSpec(
+        alias="two",
+        brokers=2,
+        jvm_options=_FAST_START,
+        racks=_RACKS,
+        broker_config={"replica.selector.class": _BY_RACK},
+    )
     with local_clusters([spec], root=tmp_path_factory.mktemp("two")) as made:
         yield made["two"]
 
@@ -61,6 +70,35 @@ def test_a_lane_reads_from_the_new_leader_after_leadership_moved_to_it(way: Rout
 
         assert way.assert_arrives(_MOVED) == 40
         wait_until(lambda: _read_from(mirror) == [1 - before], "the lane reads from its leader")
+
+
+def test_a_lane_reads_from_the_replica_in_its_own_rack(
+    two: LocalCluster, pair: dict[str, LocalCluster], tmp_path: Path
+) -> None:
+    name = create_topic(two, "near-replica", replicas=2, config={"retention.ms": "-1"})
+    produce(two, name, numbered(20))
+    leader = _leader_of(two, name)
+    config = write_config(
+        tmp_path / "mm2.properties",
+        {"racks": two, "to": pair["B"]},
+        {"racks->to": {"topics": name}},
+        top={**RECORDS_ONLY, "racks.consumer.client.rack": _RACKS[1 - leader]},
+    )
+    way = route(config, ("racks", two), ("to", pair["B"]))
+    with running_inside(config) as mirror:
+        assert way.assert_arrives(name) == 20
+        sources = mirror.slots._shuttle._machine.sources
+
+        assert list(sources._nearer.values()) == [1 - leader]
+
+        produce(two, name, numbered(20, start=100))
+        assert way.assert_arrives(name) == 40
+    way.assert_exact_map(name)
+
+
+def _leader_of(cluster: LocalCluster, topic: str) -> int:
+    found = admin_of(cluster).list_topics(topic, timeout=30).topics[topic]
+    return int(found.partitions[0].leader)
 
 
 def _read_from(mirror: InsideMirror) -> list[int]:

@@ -63,7 +63,7 @@ async def _carry(order: dict[str, Any]) -> int:
         for alias in (flow.source, flow.target)
     }
     lanes = await _lanes(order, flow, configs[flow.source])
-    limits = {flow: FetchLimits(partition_bytes=order["fetch_bytes"])}
+    limits = {flow: FetchLimits(partition_bytes_max=order["fetch_bytes"])}
     shuttle = Shuttle(configs, limits=limits, head_interval_s=HEAD_INTERVAL_S)
     if order["step"] is not None:
         strike = _striker(order["after"], signal.Signals(order["signal"]))

@@ -26,6 +26,7 @@ from kio.schema.offset_for_leader_epoch.v4 import response as epochs_response
 
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Connection, open_connection
+from heliograph.broker.round_trip import RoundTrip
 from heliograph.config.clients import aiokafka_settings, without_listeners
 from heliograph.config.schema import ClientRole, ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised, WireError
@@ -106,6 +107,11 @@ class Cluster:
         self._answered_last: int | None = None
         self._connections: dict[tuple[int, str], Connection] = {}
         self._locks: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._round_trips: defaultdict[int, RoundTrip] = defaultdict(RoundTrip)
+
+    def round_trip(self, broker: int) -> RoundTrip:
+        """As all connections to the broker have heard it."""
+        return self._round_trips[broker]
 
     def leader(self, partition: TopicPartition) -> Leader | None:
         topic = self._topics.get(partition.topic)
@@ -176,7 +182,12 @@ class Cluster:
             if address is None:
                 raise LeaderMoved(f"cluster {self.alias}: broker {broker} is not known")
             closings = self._closings
-            opened = await open_connection(*address, self._settings, cluster=self.alias)
+            opened = await open_connection(
+                *address,
+                self._settings,
+                cluster=self.alias,
+                on_round_trip=self.round_trip(broker).heard,
+            )
             if closings != self._closings:
                 # Who closed the cluster meanwhile did not see this one, and nobody would close it.
                 opened.close()

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import io
 import random
 import socket
 import struct
+import sys
+import termios
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.util import find_spec
@@ -40,10 +43,10 @@ WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 _LENGTH: Final = struct.Struct(">i")
 _REQUEST_HEADER: Final = struct.Struct(">hhi")
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
-_CLIENT_ID_FIELD: Final = struct.pack(">h", len(CLIENT_ID)) + CLIENT_ID.encode()
 
 Answer = memoryview | BaseException
 OnAnswer = Callable[[Answer], None]
+OnRoundTrip = Callable[[float], None]
 
 
 class Connection:
@@ -54,7 +57,14 @@ class Connection:
     """
 
     def __init__(
-        self, name: str, versions: dict[int, tuple[int, int]], session_s: float | None = None
+        self,
+        name: str,
+        versions: dict[int, tuple[int, int]],
+        session_s: float | None = None,
+        *,
+        client_id: str = CLIENT_ID,
+        answer_s_max: float = ANSWER_S_MAX,
+        on_round_trip: OnRoundTrip = lambda _: None,
     ) -> None:
         """`session_s`: for how long the broker takes the credentials that were shown."""
         self.name = name
@@ -63,9 +73,14 @@ class Connection:
             # Not all at the same moment, and well before the end.
             self._due_s = monotonic_s() + session_s * random.uniform(0.7, 0.85)
         self._is_retired = False
+        self.answer_s_max = answer_s_max
+        """How long the broker may be silent before it has answered a request."""
         self._versions = versions
+        self._client_id_field = _client_id_field(client_id)
+        self._on_round_trip = on_round_trip
+        """Hears of exchanges that a broker answers at once."""
         self._correlation = 0
-        self._waiting: deque[tuple[int, OnAnswer]] = deque()
+        self._waiting: deque[tuple[int, float, OnAnswer]] = deque()
         self._transport: asyncio.WriteTransport | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._error: BaseException | None = None
@@ -74,6 +89,11 @@ class Connection:
         self.writable.set()
         self._drained = asyncio.Event()
         self._heard_bytes = 0
+        self._written_bytes = 0
+        self.answer_wait_s = 0.0
+        """From sending the request to the first byte of its answer, of the last one."""
+        self.answer_bytes = 0
+        """Of the same."""
 
     @property
     def closed(self) -> bool:
@@ -121,12 +141,13 @@ class Connection:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         body_bytes = sum(map(len, parts))
         header = (
-            _LENGTH.pack(_REQUEST_HEADER.size + len(_CLIENT_ID_FIELD) + 1 + body_bytes)
+            _LENGTH.pack(_REQUEST_HEADER.size + len(self._client_id_field) + 1 + body_bytes)
             + _REQUEST_HEADER.pack(api_key, version, self._correlation)
-            + _CLIENT_ID_FIELD
+            + self._client_id_field
             + b"\0"
         )
-        self._waiting.append((self._correlation, on_answer))
+        self._waiting.append((self._correlation, monotonic_s(), on_answer))
+        self._written_bytes += len(header) + body_bytes
         self._transport.writelines([header, *parts])
 
     async def request(
@@ -135,13 +156,13 @@ class Connection:
         version: int,
         parts: Sequence[bytes],
         *,
-        timeout_s: float = ANSWER_S_MAX,
+        timeout_s: float | None = None,
     ) -> memoryview:
         """One exchange, bounded in time. Raises `BrokerUnreachable`.
 
-        A broker that says nothing for `timeout_s` gets its connection closed: it answers in order,
-        so whoever waits behind this request would wait as long. A large answer on a slow link may
-        take longer than that, as long as it comes.
+        A broker that says nothing for `timeout_s`, `answer_s_max` unless told, gets its connection
+        closed: it answers in order, so whoever waits behind this request would wait as long. A
+        large answer on a slow link may take longer than that, as long as it comes.
         """
         done: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
 
@@ -154,6 +175,8 @@ class Connection:
                 done.set_result(answer)
 
         self.send(api_key, version, parts, settle)
+        if timeout_s is None:
+            timeout_s = self.answer_s_max
         try:
             while not done.done():
                 heard_bytes = self._heard_bytes
@@ -169,7 +192,7 @@ class Connection:
             done.cancel()
 
     async def call(
-        self, message: Any, answer_type: type[Any], timeout_s: float = ANSWER_S_MAX
+        self, message: Any, answer_type: type[Any], timeout_s: float | None = None
     ) -> Any:
         """One cold-path exchange of kio's typed messages; flexible versions only."""
         out = io.BytesIO()
@@ -177,6 +200,7 @@ class Connection:
         key, version = int(message.__api_key__), int(message.__version__)
         self.version_of(key, version, version)
         body = await self.request(key, version, [out.getvalue()], timeout_s=timeout_s)
+        self._on_round_trip(self.answer_wait_s)
         try:
             return entity_reader(answer_type)(bytes(body), 0)[0]
         except Exception as exc:
@@ -208,8 +232,22 @@ class Connection:
         _reset(transport)
         waiting, self._waiting = self._waiting, deque()
         self.took(more=True)
-        for _, on_answer in waiting:
+        for _, _, on_answer in waiting:
             on_answer(self._closed_error())
+
+    def moved_bytes(self) -> int:
+        """Grows as long as the broker takes or says anything, however slowly.
+
+        What waits in the transport and in the kernel has not reached the broker.
+        """
+        transport = self._transport
+        if transport is None:
+            return self._heard_bytes
+        waiting = transport.get_write_buffer_size()
+        held = transport.get_extra_info("socket")
+        if held is not None:
+            waiting += _unacknowledged_bytes(held.fileno())
+        return self._heard_bytes + self._written_bytes - waiting
 
     def attach(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -223,17 +261,19 @@ class Connection:
         """So many bytes have come."""
         self._heard_bytes += count
 
-    def frame(self, frame: memoryview) -> None:
-        """A whole answer has arrived; the buffer behind it belongs to the receiver from here on."""
+    def frame(self, frame: memoryview, began_s: float) -> None:
+        """A whole answer has arrived, its first byte at `began_s`; the buffer behind it belongs to
+        the receiver from here on."""
         if len(frame) < 5 or not self._waiting:
             self.close(WireError(f"{self.name}: an answer without a request"))
             return
-        correlation, on_answer = self._waiting.popleft()
+        correlation, sent_s, on_answer = self._waiting.popleft()
         (got,) = _LENGTH.unpack_from(frame)
         if got != correlation or frame[4] != 0:
             self.close(WireError(f"{self.name}: answer {got} to request {correlation}"))
             on_answer(self._closed_error())
             return
+        self.answer_wait_s, self.answer_bytes = began_s - sent_s, len(frame)
         on_answer(frame[5:])
         self._close_if_retired()
 
@@ -260,6 +300,7 @@ class _Frames(asyncio.BufferedProtocol):
         self._length = memoryview(bytearray(4))
         self._buffer = self._length
         self._filled = 0
+        self._began_s = 0.0
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer[self._filled :]
@@ -276,9 +317,10 @@ class _Frames(asyncio.BufferedProtocol):
                 self._owner.close(WireError(f"{self._owner.name}: a frame of {size} bytes"))
                 return
             self._buffer = memoryview(bytearray(size))
+            self._began_s = monotonic_s()
             return
         frame, self._buffer = self._buffer, self._length
-        self._owner.frame(frame)
+        self._owner.frame(frame, self._began_s)
 
     def pause_writing(self) -> None:
         self._owner.took(more=False)
@@ -327,17 +369,50 @@ _TCP_OPTIONS: Final = {
 }
 """By name: not every system has them all."""
 
+_SOCKET_BUFFERS: Final = {
+    "receive_buffer_bytes": socket.SO_RCVBUF,
+    "send_buffer_bytes": socket.SO_SNDBUF,
+}
+
+
+def _client_id_field(client_id: str) -> bytes:
+    text = client_id.encode()
+    return struct.pack(">h", len(text)) + text
+
+
+def _unacknowledged_bytes(descriptor: int) -> int:
+    """What the kernel has of us and the peer has not; 0 where the system does not tell."""
+    answer = bytearray(4)
+    try:
+        fcntl.ioctl(descriptor, termios.TIOCOUTQ, answer)
+    except OSError:
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
+
 
 async def open_connection(
-    host: str, port: int, settings: dict[str, Any], *, cluster: str, timeout_s: float = 15.0
+    host: str,
+    port: int,
+    settings: dict[str, Any],
+    *,
+    cluster: str,
+    timeout_s: float = 15.0,
+    on_round_trip: OnRoundTrip = lambda _: None,
 ) -> Connection:
     """Connect, authenticate and take the transport over.
 
+    `settings` are those of `heliograph.config.clients.aiokafka_settings`.
     Raises `BrokerUnreachable` where waiting can help and `NotAuthorised` where credentials were
     refused.
     """
     name = f"cluster {cluster}, broker {host}:{port}"
-    settings = {"client_id": CLIENT_ID, "request_timeout_ms": int(timeout_s * 1000), **settings}
+    answer_ms_max = settings.get("request_timeout_ms", int(ANSWER_S_MAX * 1000))
+    buffers = {name: settings.get(name) for name in _SOCKET_BUFFERS}
+    settings = {
+        "client_id": CLIENT_ID,
+        "request_timeout_ms": int(timeout_s * 1000),
+        **{name: value for name, value in settings.items() if name not in _SOCKET_BUFFERS},
+    }
     if settings.get("sasl_mechanism") == "GSSAPI" and find_spec("gssapi") is None:
         raise BrokerError(
             f"{name}: GSSAPI needs the Python package `gssapi`, which is not installed here"
@@ -353,10 +428,22 @@ async def open_connection(
         raise BrokerUnreachable(f"{name}: {why}") from exc
     except (AssertionError, ValueError, LookupError) as exc:
         raise WireError(f"{name}: no Kafka broker answers there ({exc!r})") from exc
-    connection = Connection(name, opened._versions, opened.session_s)
+    connection = Connection(
+        name,
+        opened._versions,
+        opened.session_s,
+        client_id=settings["client_id"],
+        answer_s_max=answer_ms_max / 1000,
+        on_round_trip=on_round_trip,
+    )
     # What opened the connection must neither read nor close what is ours now. A stream writer
     # closes its transport when it is collected, so it lives as long as the connection.
     opened._read_task.cancel()
     writer, opened._writer, opened._reader = opened._writer, None, None
     connection.attach(writer)
+    for name, size in buffers.items():
+        if size is not None:
+            writer.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, _SOCKET_BUFFERS[name], size
+            )
     return connection

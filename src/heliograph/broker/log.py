@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, broker_error
-from heliograph.broker.connection import ANSWER_S_MAX
 from heliograph.errors import CorruptBatch, LeaderMoved, OffsetGone
 from heliograph.model import TopicPartition
 from heliograph.wire.batch import BatchHeader, parse_header, verify_crc
@@ -74,7 +73,10 @@ async def _fetch_from_leader(
     )
     answer = parse_fetch_answer(
         await connection.request(
-            FETCH_KEY, FETCH_VERSION, [body], timeout_s=ANSWER_S_MAX + limits.wait_ms_max / 1000
+            FETCH_KEY,
+            FETCH_VERSION,
+            [body],
+            timeout_s=connection.answer_s_max + limits.wait_ms_max / 1000,
         )
     )
     if answer.error_code != NONE:

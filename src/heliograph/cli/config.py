@@ -42,8 +42,9 @@ Examples:
 """
 _LIMITS: Final = FetchLimits()
 _READER_DEFAULTS: Final = {
-    "fetch.max.bytes": str(_LIMITS.bytes_max),
-    "max.partition.fetch.bytes": str(_LIMITS.partition_bytes),
+    "fetch.max.bytes": "found by itself",
+    "max.partition.fetch.bytes": "found by itself",
+    "fetch.min.bytes": str(_LIMITS.bytes_min),
     "fetch.max.wait.ms": str(_LIMITS.wait_ms_max),
     "metadata.max.age.ms": str(_LIMITS.metadata_ms_max),
 }

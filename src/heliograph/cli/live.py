@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -14,7 +14,7 @@ from rich.live import Live
 from heliograph.cli.tables import flow_table, lag_words
 from heliograph.clock import monotonic_s
 from heliograph.driver.run import RunStatus
-from heliograph.model import FlowId, LaneId, LaneProgress, Stalled, badge
+from heliograph.model import ClusterAlias, FlowId, LaneId, LaneProgress, Stalled, badge
 from heliograph.words import counted
 
 log = logging.getLogger("heliograph")
@@ -92,7 +92,7 @@ class Lines:
         self._with_summary = with_summary
         self._changes = Changes()
         self._next_s = monotonic_s() + _SUMMARY_S
-        self._records: Mapping[LaneId, int] = {}
+        self._before: Mapping[LaneId, LaneProgress] = {}
         self._said = ""
 
     def show(self, at: RunStatus) -> None:
@@ -100,13 +100,12 @@ class Lines:
         if not self._with_summary or monotonic_s() < self._next_s:
             return
         self._next_s = monotonic_s() + _SUMMARY_S
-        records = {lane: each.records for lane, each in at.progress.items()}
-        # A lane that left, or was taken anew, counts from 0: that is no negative rate.
-        new = sum(max(0, n - self._records.get(lane, 0)) for lane, n in records.items())
-        self._records = records
+        before, self._before = self._before, dict(at.progress)
+        new = sum(_since(before, each, lambda lane: lane.records) for each in at.progress.values())
         summary = _summary(at)
         if new or summary != self._said:
-            log.info("%s, %.0f records/s", summary, new / _SUMMARY_S)
+            carried = "".join(_carried(before, at.progress.values()))
+            log.info("%s, %.0f records/s%s", summary, new / _SUMMARY_S, carried)
         self._said = summary
 
 
@@ -143,6 +142,25 @@ def _say(level: int, flow: FlowId, what: str, lanes: Sequence[LaneProgress]) -> 
 
 def _why(at: LaneProgress) -> str:
     return f": {at.state.detail}" if isinstance(at.state, Stalled) else ""
+
+
+def _since(
+    before: Mapping[LaneId, LaneProgress], at: LaneProgress, count: Callable[[LaneProgress], int]
+) -> int:
+    """A lane that left, or was taken anew, counts from 0: that is no negative rate."""
+    earlier = before.get(at.lane)
+    return max(0, count(at) - (count(earlier) if earlier is not None else 0))
+
+
+def _carried(before: Mapping[LaneId, LaneProgress], lanes: Iterable[LaneProgress]) -> Iterator[str]:
+    """What crossed the links since, cluster by cluster."""
+    moved: defaultdict[tuple[str, ClusterAlias], int] = defaultdict(int)
+    for at in lanes:
+        moved["from", at.lane.flow.source] += _since(before, at, lambda lane: lane.received_bytes)
+        moved["to", at.lane.flow.target] += _since(before, at, lambda lane: lane.sent_bytes)
+    for (way, cluster), count in moved.items():
+        if count:
+            yield f", {count / _SUMMARY_S / 1e6:.1f} MB/s {way} {cluster}"
 
 
 def _summary(at: RunStatus) -> str:

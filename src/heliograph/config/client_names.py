@@ -77,5 +77,7 @@ DECIDED_HERE: Final = frozenset(
 )
 """Settings of a producer that the way records are appended leaves no choice about."""
 
-SHARED_BY_FLOWS: Final = frozenset({"client.id", "request.timeout.ms"})
+SHARED_BY_FLOWS: Final = frozenset(
+    {"client.id", "request.timeout.ms", "receive.buffer.bytes", "send.buffer.bytes"}
+)
 """Settings of a reading consumer that belong to connections, which flows of one source share."""

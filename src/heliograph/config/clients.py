@@ -40,8 +40,17 @@ _CONVERTED: Final[Mapping[str, Callable[[str], Setting]]] = {
 }
 
 
+_CONNECTION_NUMBERS: Final = {
+    "request.timeout.ms": "request_timeout_ms",
+    "receive.buffer.bytes": "receive_buffer_bytes",
+    "send.buffer.bytes": "send_buffer_bytes",
+}
+_SOCKET_BUFFERS: Final = ("receive_buffer_bytes", "send_buffer_bytes")
+
+
 def aiokafka_settings(cluster: ClusterConfig, role: ClientRole | None = None) -> dict[str, Any]:
-    """Keyword arguments of `aiokafka.conn.create_conn` besides host and port.
+    """What `heliograph.broker.connection.open_connection` takes: aiokafka's keyword arguments, and
+    the sizes of socket buffers.
 
     Call it inside the loop that connects: a bearer token is shared by the connections of one loop.
     """
@@ -51,13 +60,22 @@ def aiokafka_settings(cluster: ClusterConfig, role: ClientRole | None = None) ->
         "client_id": overrides.get("client.id", CLIENT_ID),
         "security_protocol": security.protocol,
     }
-    if "request.timeout.ms" in overrides:
-        settings["request_timeout_ms"] = int(overrides["request.timeout.ms"])
+    for key, name in _CONNECTION_NUMBERS.items():
+        # Java's -1 leaves a buffer to the operating system, and so does no setting.
+        if key in overrides and not (name in _SOCKET_BUFFERS and overrides[key].strip() == "-1"):
+            settings[name] = _whole_number(f"{cluster.alias}.{role}.{key}", overrides[key])
     if security.has_tls:
         settings["ssl_context"] = ssl_context(security.tls)
     if security.has_sasl:
         settings.update(_aiokafka_sasl(security.sasl))
     return settings
+
+
+def _whole_number(where: str, text: str) -> int:
+    if not text.strip().isdecimal() or not int(text):
+        # Not quoted: the value may have come through a provider.
+        raise ConfigError(where, ("not a whole number above 0",))
+    return int(text)
 
 
 def ssl_context(tls: TlsConfig) -> ssl.SSLContext:

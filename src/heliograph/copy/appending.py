@@ -21,6 +21,7 @@ from heliograph.broker.connection import Answer, Connection
 from heliograph.clock import monotonic_s
 from heliograph.copy.chunk import OutgoingBatch
 from heliograph.copy.lane import CarriedLane
+from heliograph.copy.pace import Departure, Pace
 from heliograph.copy.phases import Running
 from heliograph.errors import InvariantError, LeaderMoved, MirrorError, WireError
 from heliograph.probe import BATCHES_ANSWERED, BATCHES_SENT, probe
@@ -37,8 +38,12 @@ from heliograph.wire.produce import (
 log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX: Final = 2 * 1024 * 1024
-IN_FLIGHT_BYTES_MAX: Final = 8 * 1024 * 1024
-TIMEOUT_MS: Final = 30_000
+IN_FLIGHT_BYTES: Final = 8 * 1024 * 1024
+"""What keeps a near broker busy; a longer link needs more, a narrow one less (`pace`)."""
+_IN_FLIGHT_BYTES_FIRST: Final = 1024 * 1024
+_IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
+_REQUESTS_IN_FLIGHT_MIN: Final = 4
+"""Requests are cut so that this many fit into what may be in flight."""
 
 Sent = tuple[CarriedLane, Running, OutgoingBatch]
 """Lane, the phase in which the batch left, the batch."""
@@ -85,16 +90,27 @@ class AppendStream:
         self._broker = broker
         self._purpose = f"append-{index}"
         self._reports = reports
-        self._request_bytes_max = 1 if one_at_a_time else REQUEST_BYTES_MAX
-        self._in_flight_bytes_max = 1 if one_at_a_time else IN_FLIGHT_BYTES_MAX
+        self._one_at_a_time = one_at_a_time
         self._ready: deque[CarriedLane] = deque()
         self._connection: Connection | None = None
         self._version = PRODUCE_VERSION_MIN
         self._opening: asyncio.Task[None] | None = None
         self._in_flight_bytes = 0
-        self._sent_at_s: deque[float] = deque()
+        self._in_flight: deque[Departure] = deque()
+        self._pace = Pace(
+            cluster.round_trip(broker),
+            first_bytes=_IN_FLIGHT_BYTES_FIRST,
+            near_bytes=IN_FLIGHT_BYTES,
+            bytes_max=_IN_FLIGHT_BYTES_MAX,
+        )
+        self._moved = (0, 0.0)
+        """How many bytes had moved at the last look, and when they were fewer."""
         self._is_given_up = False
         """Whether the connection was closed by ourselves."""
+
+    @property
+    def _in_flight_bytes_max(self) -> int:
+        return 1 if self._one_at_a_time else self._pace.bytes_under_way()
 
     def offer(self, lane: CarriedLane) -> None:
         """Put the lane into the round if it has something to send."""
@@ -106,7 +122,7 @@ class AppendStream:
         """Send what may be sent now; never waits."""
         connection = self._connection
         if connection is not None and connection.is_due:
-            if self._sent_at_s:
+            if self._in_flight:
                 # On another connection a batch could overtake those that are on their way here.
                 return
             connection.close()
@@ -122,13 +138,19 @@ class AppendStream:
             self._send(connection)
 
     def check_timeout(self) -> None:
-        """A broker that does not answer in time is as good as gone; lanes then ask the log what
-        arrived."""
-        if self._connection is None or not self._sent_at_s:
+        """A broker that neither takes nor answers anything in time is as good as gone; lanes then
+        ask the log what arrived. A link that is only slow goes on moving bytes."""
+        connection = self._connection
+        if connection is None or connection.closed:
             return
-        if monotonic_s() - self._sent_at_s[0] > 1.5 * TIMEOUT_MS / 1000:
+        moved_bytes, at_s = connection.moved_bytes(), monotonic_s()
+        if not self._in_flight or moved_bytes != self._moved[0]:
+            self._moved = (moved_bytes, at_s)
+        # The broker counts its own time-out from when it has the whole request.
+        elif at_s - max(self._moved[1], self._in_flight[0].at_s) > 1.5 * connection.answer_s_max:
             self._is_given_up = True
-            self._connection.close(TimeoutError(f"no answer in {TIMEOUT_MS} ms"))
+            silent = TimeoutError(f"no answer in {connection.answer_s_max * 1000:.0f} ms")
+            connection.close(silent)
 
     def reset(self) -> None:
         """Drop what is in flight, as far as it has not left this machine."""
@@ -172,8 +194,11 @@ class AppendStream:
     def _send(self, connection: Connection) -> None:
         taken: list[Sent] = []
         request_bytes = 0
+        request_bytes_max = min(
+            REQUEST_BYTES_MAX, max(1, self._in_flight_bytes_max // _REQUESTS_IN_FLIGHT_MIN)
+        )
         for _ in range(len(self._ready)):
-            if request_bytes >= self._request_bytes_max:
+            if request_bytes >= request_bytes_max:
                 break
             lane = self._ready.popleft()
             lane.queued = False
@@ -182,6 +207,7 @@ class AppendStream:
                 continue
             batch = lane.take(running)
             request_bytes += len(batch.view)
+            lane.counted.sent_bytes += len(batch.view)
             taken.append((lane, running, batch))
         if not taken:
             return
@@ -193,22 +219,32 @@ class AppendStream:
                 (_topic_key(lane, by_id), lane.spec.target.partition, batch.view)
                 for lane, _, batch in taken
             ],
-            timeout_ms=TIMEOUT_MS,
+            timeout_ms=int(connection.answer_s_max * 1000),
         )
         self._in_flight_bytes += request_bytes
-        self._sent_at_s.append(monotonic_s())
+        departure = self._pace.departed()
+        self._in_flight.append(departure)
         connection.send(
             PRODUCE_KEY,
             self._version,
             parts,
-            lambda answer: self._answered(taken, request_bytes, answer, by_id),
+            lambda answer: self._answered(taken, request_bytes, answer, by_id, connection),
         )
         probe(BATCHES_SENT)
 
-    def _answered(self, taken: list[Sent], request_bytes: int, answer: Answer, by_id: bool) -> None:
+    def _answered(
+        self,
+        taken: list[Sent],
+        request_bytes: int,
+        answer: Answer,
+        by_id: bool,
+        connection: Connection,
+    ) -> None:
         probe(BATCHES_ANSWERED)
+        # Whether as much was in flight as may be: a link that had little to carry was not slow.
+        busy = 2 * self._in_flight_bytes >= self._in_flight_bytes_max
         self._in_flight_bytes -= request_bytes
-        self._sent_at_s.popleft()
+        departure = self._in_flight.popleft()
         for lane, _, _ in taken:
             lane.in_flight -= 1
         if isinstance(answer, BaseException):
@@ -220,6 +256,8 @@ class AppendStream:
             for lane, _, _ in taken:
                 self._reports.failed(lane, exc)
             return
+        self._pace.round_trip.heard(connection.answer_wait_s)
+        self._pace.answered(departure, request_bytes, busy=busy)
         rows = {(row.topic, row.partition): row for row in answered}
         for lane, running, batch in taken:
             row = rows.get((_topic_key(lane, by_id), lane.spec.target.partition))

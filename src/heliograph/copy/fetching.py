@@ -1,4 +1,4 @@
-"""Fetch from one source broker for all lanes of a flow (KIP-227 session). Runs on executors.
+"""Fetch from one source broker for lanes of a flow (KIP-227 session). Runs on executors.
 
 One request is under way at a time; what it brings is laid out and handed to the append streams
 while the next one is on its way. In a session only what changed is said, so a thousand quiet lanes
@@ -8,16 +8,17 @@ cost nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, broker_error
-from heliograph.broker.connection import ANSWER_S_MAX, Connection
+from heliograph.broker.connection import Connection
 from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane
-from heliograph.copy.phases import Running
+from heliograph.copy.pace import Departure
+from heliograph.copy.phases import LANE_BYTES_MAX, Running
 from heliograph.copy.room import Room
 from heliograph.errors import (
     BrokerError,
@@ -56,14 +57,38 @@ class FetchReports(Protocol):
         """The broker gave no good answer."""
 
 
+class StreamGroup(Protocol):
+    """The streams to one broker together; `FetchStreams` in a slot."""
+
+    def departed(self) -> Departure:
+        """A request leaves now."""
+
+    def answer_bytes(self) -> int:
+        """The most that one answer should bring."""
+
+    def lane_bytes(self, stream: FetchStream, lane: CarriedLane) -> int:
+        """The most of it that one lane should get."""
+
+    def answered(
+        self,
+        stream: FetchStream,
+        departure: Departure,
+        connection: Connection,
+        behind: Sequence[CarriedLane],
+    ) -> None:
+        """An answer was handed on; these lanes have more. Nothing of the stream is under way."""
+
+
 class FetchStream:
-    """All lanes of one flow, source broker and isolation level. Used by one event loop."""
+    """Lanes of one flow, source broker and isolation level. Used by one event loop."""
 
     def __init__(
         self,
         cluster: Cluster,
         broker: int,
         *,
+        index: int,
+        group: StreamGroup,
         target: ClusterAlias,
         read_committed: bool,
         limits: FetchLimits,
@@ -73,7 +98,8 @@ class FetchStream:
         self._cluster = cluster
         self._broker = broker
         # Streams wait on connections of their own: a broker answers a connection in order.
-        self._purpose = f"{'fetch-committed' if read_committed else 'fetch'}-{target}"
+        self._purpose = f"{'fetch-committed' if read_committed else 'fetch'}-{target}-{index}"
+        self._group = group
         self._read_committed = read_committed
         self._limits = limits
         self._reports = reports
@@ -111,6 +137,12 @@ class FetchStream:
             self._room.streams -= 1
         self.changed(lane)
 
+    def hand_over(self, lane: CarriedLane, other: FetchStream) -> None:
+        """Let another stream fetch for the lane, for which no request is under way."""
+        epoch = self._leader_epochs[_key(lane)]
+        self.remove(lane)
+        other.add(lane, epoch)
+
     def changed(self, lane: CarriedLane) -> None:
         """The lane's cursor, or whether it wants data, is not what the session last heard."""
         self._note(_key(lane))
@@ -130,6 +162,7 @@ class FetchStream:
             await self._until_wanted()
             try:
                 connection = await self._cluster.connection(self._broker, self._purpose)
+                departure = self._group.departed()
                 answer = await self._fetch(connection)
             except MirrorError as exc:
                 self._reset_session()
@@ -146,6 +179,9 @@ class FetchStream:
                     self._reports.fetched(fetching, fetching.running, fetched)
                 if self._session_id == 0 and len(fetched.records):
                     self._to_the_back(fetched.key)
+            lanes = [self._lanes.get(fetched.key) for fetched in answer.partitions]
+            behind = [lane for lane in lanes if lane is not None and _is_behind(lane)]
+            self._group.answered(self, departure, connection, behind)
             # Acknowledgements and the link get their turn between two fetches even when the
             # source always has an answer ready.
             await asyncio.sleep(0)
@@ -183,7 +219,9 @@ class FetchStream:
             wait_ms = min(WAIT_MS_BACKPRESSURED, wait_ms)
         body = fetch_request(
             wait_ms_max=wait_ms,
-            bytes_max=self._room.fetch_bytes(self._limits.bytes_max),
+            bytes_max=self._room.fetch_bytes(self._group.answer_bytes()),
+            bytes_min=self._limits.bytes_min,
+            rack=self._limits.rack,
             read_committed=self._read_committed,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
@@ -192,13 +230,16 @@ class FetchStream:
         )
         connection.version_of(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
         fetched = await connection.request(
-            FETCH_KEY, FETCH_VERSION, [body], timeout_s=ANSWER_S_MAX + wait_ms / 1000
+            FETCH_KEY, FETCH_VERSION, [body], timeout_s=connection.answer_s_max + wait_ms / 1000
         )
         try:
             answer = parse_fetch_answer(fetched)
         except WireError:
             connection.close()
             raise
+        for row in answer.partitions:
+            if (lane := self._lanes.get(row.key)) is not None:
+                lane.counted.received_bytes += len(row.records)
         awaited = [row for row in answer.partitions if self._is_awaited(row.key)]
         return replace(self._session_answer(answer), partitions=awaited)
 
@@ -223,11 +264,13 @@ class FetchStream:
             lane = self._lanes.get(key)
             if lane is not None and lane.running is not None and _wants(lane.running):
                 cursor = lane.running.cursor
+                lane_bytes = self._group.lane_bytes(self, lane)
+                lane.running.bytes_max = max(LANE_BYTES_MAX, 2 * lane_bytes)
                 start = FetchFrom(
                     next_offset=cursor.next_offset,
                     leader_epoch=self._leader_epochs[key],
                     last_epoch=cursor.leader_epoch,
-                    bytes_max=lane.learned.fetch_bytes,
+                    bytes_max=lane_bytes,
                 )
                 if self._in_session.get(key) != start:
                     wanted[key] = self._in_session[key] = start
@@ -268,3 +311,9 @@ def _key(lane: CarriedLane) -> PartitionKey:
 
 def _wants(running: Running) -> bool:
     return running.share.is_open and not running.backpressured and not running.throttled
+
+
+def _is_behind(lane: CarriedLane) -> bool:
+    """Whether the source has more than the lane was given."""
+    running = lane.running
+    return running is not None and running.cursor.next_offset < lane.source_seen.end_offset

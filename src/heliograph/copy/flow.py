@@ -18,20 +18,36 @@ from heliograph.wire.batch import Stamp
 _LONG_READS_AT_ONCE: Final = 8
 
 
+PARTITION_BYTES: Final = 1024 * 1024
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
     """How a source is read: how much one answer may bring, how long a broker may wait for it."""
 
-    bytes_max: int = 16 * 1024 * 1024
-    partition_bytes: int = 1024 * 1024
+    bytes_max: int | None = None
+    """None: found by itself (`pace`)."""
+    partition_bytes_max: int | None = None
+    bytes_min: int = 1
     wait_ms_max: int = 500
     metadata_ms_max: int = 300_000
     """How old the source's metadata may get before it is asked for again."""
+    rack: str = ""
+    """Where the reader is: a leader may name a replica that is nearer (KIP-392)."""
+
+    @property
+    def partition_bytes(self) -> int:
+        """To begin with."""
+        return self.partition_bytes_max or PARTITION_BYTES
 
     @classmethod
     def of(cls, alias: ClusterAlias, consumer: Mapping[str, str]) -> FetchLimits:
         """As a consumer that reads that cluster was told, in Kafka's own names."""
         asked = {field: consumer[key] for key, field in _FETCH_KEYS.items() if key in consumer}
+        rack = consumer.get("client.rack", "").strip()
+        if asked.get("bytes_min") == "0":
+            # Java's "at once, whatever there is": a broker asked so would be asked without pause.
+            del asked["bytes_min"]
         problems = tuple(
             f"{alias}.consumer.{key}: is {consumer[key]!r}, not a whole number above 0"
             for key, field in _FETCH_KEYS.items()
@@ -39,12 +55,13 @@ class FetchLimits:
         )
         if problems:
             raise ConfigError(f"cluster {alias}", problems)
-        return cls(**{field: int(text) for field, text in asked.items()})
+        return cls(rack=rack, **{field: int(text) for field, text in asked.items()})
 
 
 _FETCH_KEYS: Final = {
     "fetch.max.bytes": "bytes_max",
-    "max.partition.fetch.bytes": "partition_bytes",
+    "max.partition.fetch.bytes": "partition_bytes_max",
+    "fetch.min.bytes": "bytes_min",
     "fetch.max.wait.ms": "wait_ms_max",
     "metadata.max.age.ms": "metadata_ms_max",
 }

@@ -44,6 +44,9 @@ FORGOTTEN_S_MIN: Final = 60.0
 `producer.id.expiration.ms` is a day and may be set lower."""
 _LEDGER_PAUSE_MS: Final = 3_000
 """A ledger whose leader moves is no trouble worth showing."""
+REMEMBERED_S: Final = 0.05
+"""What leaves so soon after an acknowledgement goes on as if it were still in flight: of a backlog
+the target may forget the producer between two batches too, and each would travel alone."""
 
 
 class CarriedLane:
@@ -181,11 +184,13 @@ class CarriedLane:
 
         A broker counts a producer's age from the newest record of its last batch, not from when
         that was appended: of a backlog older than a day it forgets who wrote it at every check.
+        Just after an acknowledgement it remembers, however old the records are: a backlog that
+        sent every batch alone would take a round trip for each.
         """
         reached = self.reached
         idle_s = monotonic_s() - reached.acked_s
         age_s = now_ms() / 1000 - reached.acked_timestamp_ms / 1000
-        return max(idle_s, age_s) > FORGOTTEN_S_MIN
+        return idle_s > (FORGOTTEN_S_MIN if age_s <= FORGOTTEN_S_MIN else REMEMBERED_S)
 
     def ledger_entries(self, running: Running, runs: Sequence[Run]) -> list[RunsEntry]:
         """They end where the lane's own knowledge does: one that becomes durable late, after a
@@ -317,6 +322,8 @@ class CarriedLane:
             target_next_offset=reached.target_next_offset,
             records=counted.records,
             bytes=counted.bytes,
+            received_bytes=counted.received_bytes,
+            sent_bytes=counted.sent_bytes,
             last_timestamp_ms=counted.last_timestamp_ms,
             unknown_control_records=counted.unknown_control_records,
             behind_since_ms=behind_since_ms,

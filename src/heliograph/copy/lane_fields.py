@@ -85,6 +85,8 @@ class Counted:
 
     records: int = 0
     bytes: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
     last_timestamp_ms: int = -1
     unknown_control_records: int = 0
     latency_counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_MS) + 1))

@@ -41,7 +41,6 @@ from heliograph.copy.events import (
 from heliograph.copy.found import Blocked, FlowFenced, Found, SourceTrouble
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import (
-    LANE_BYTES_MAX,
     RETRY_S,
     Closed,
     Draining,
@@ -181,7 +180,7 @@ class LaneMachine:
     ) -> None:
         lane.settle(running, batch, base_offset)
         self._slot.room.kept(running.share, -len(batch.view))
-        if running.backpressured and running.buffered_bytes < LANE_BYTES_MAX // 2:
+        if running.backpressured and running.buffered_bytes < running.bytes_max // 2:
             running.backpressured = False
             self.sources.changed(lane)
         if lane.in_flight:

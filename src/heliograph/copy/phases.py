@@ -32,7 +32,7 @@ from heliograph.model import (
 )
 
 LANE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""More than this waiting for the target, and the lane is not fetched until half of it has gone."""
+"""What a lane may have waiting for its target, unless single answers bring more."""
 StreamKey = tuple[ClusterAlias, int, int]
 """A connection to a target: cluster, broker, number."""
 RETRY_S: Final = 30.0
@@ -76,6 +76,9 @@ class Running:
     """Of the slot's room, where these bytes are counted."""
     append_stream: StreamKey | None = None
     """Which connection carries the lane; another may be chosen only while nothing is in flight."""
+    bytes_max: int = LANE_BYTES_MAX
+    """More than this waiting, and nothing is fetched until half of it has gone: more where one
+    answer brings more."""
     backpressured: bool = False
     """Whether fetching waits until the target has taken more."""
     throttled: bool = False
@@ -104,7 +107,7 @@ class Running:
             queued_bytes += len(batch.view)
         self.outgoing.extend(chunk.batches)
         self.buffered_bytes += queued_bytes
-        self.backpressured = self.buffered_bytes >= LANE_BYTES_MAX
+        self.backpressured = self.buffered_bytes >= self.bytes_max
         return queued_bytes
 
 

@@ -58,7 +58,7 @@ class Room:
 
     def fetch_bytes(self, wanted: int) -> int:
         """What one fetch may bring, so that all that are under way find room together."""
-        return max(FETCH_BYTES_MIN, min(wanted, self._free_bytes // max(1, self.streams)))
+        return min(wanted, max(FETCH_BYTES_MIN, self._free_bytes // max(1, self.streams)))
 
     @property
     def _free_bytes(self) -> int:

@@ -20,6 +20,7 @@ from heliograph.copy.events import (
     SourceRefreshed,
     Throttled,
 )
+from heliograph.copy.fetch_streams import FetchStreams, fetch_pace
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.flow import Flow
 from heliograph.copy.lane import CarriedLane
@@ -45,7 +46,7 @@ StreamKey = tuple[FlowId, int, bool]
 class _Attached:
     lane: CarriedLane
     running: Running
-    stream: FetchStream
+    streams: FetchStreams
     leader: Leader
     """Whom the lane reads from; another epoch of it is another leader."""
 
@@ -62,8 +63,11 @@ class SourceSide:
         self._slot = slot
         self._report = report
         self._targets = targets
-        self._streams: dict[StreamKey, FetchStream] = {}
+        self._streams: dict[StreamKey, FetchStreams] = {}
         self._attached: dict[LaneId, _Attached] = {}
+        self._nearer: dict[LaneId, int] = {}
+        """Replicas that leaders named for readers of our rack (KIP-392), each until it fails or the
+        metadata is looked at again: one that lags behind for ever would not say so."""
         self._refreshing: dict[Cluster, dict[LaneId, tuple[CarriedLane, Running]]] = {}
         """Lanes that wait for the next look at their source's metadata."""
         slot.room.on_change = self._room_changed
@@ -85,32 +89,43 @@ class SourceSide:
             self._report(lane, SourceFailed(running=running, error=cluster.no_leader_error(source)))
             return
         # A session fetches a partition once, so flows that share a source do not share a stream.
-        key = (lane.spec.id.flow, leader.broker, lane.spec.read_committed)
-        stream = self._streams.get(key)
-        if stream is None:
-            stream = self._streams[key] = FetchStream(
-                cluster,
-                leader.broker,
-                target=lane.spec.id.flow.target,
-                read_committed=lane.spec.read_committed,
-                limits=lane.flow.limits,
+        broker = self._nearer.get(lane.spec.id, leader.broker)
+        key = (lane.spec.id.flow, broker, lane.spec.read_committed)
+        streams = self._streams.get(key)
+        if streams is None:
+            streams = self._streams[key] = self._open_streams(lane, broker)
+        self._attached[lane.spec.id] = _Attached(lane, running, streams, leader)
+        streams.add(lane, leader.epoch)
+
+    def _open_streams(self, lane: CarriedLane, broker: int) -> FetchStreams:
+        flow, read_committed = lane.flow, lane.spec.read_committed
+
+        def make(index: int, group: FetchStreams) -> FetchStream:
+            return FetchStream(
+                flow.source,
+                broker,
+                index=index,
+                group=group,
+                target=flow.id.target,
+                read_committed=read_committed,
+                limits=flow.limits,
                 reports=self,
                 room=self._slot.room,
             )
-            self._slot.spawn(stream.run())
-        self._attached[lane.spec.id] = _Attached(lane, running, stream, leader)
-        stream.add(lane, leader.epoch)
+
+        pace = fetch_pace(flow.source.round_trip(broker), flow.limits)
+        return FetchStreams(pace, flow.limits, make, self._slot.spawn)
 
     def detach(self, lane: CarriedLane) -> None:
         attached = self._attached.pop(lane.spec.id, None)
         if attached is not None:
-            attached.stream.remove(lane)
+            attached.streams.remove(lane)
 
     def changed(self, lane: CarriedLane) -> None:
         """The lane may be fetched again."""
         attached = self._attached.get(lane.spec.id)
         if attached is not None:
-            attached.stream.changed(lane)
+            attached.streams.changed(lane)
 
     def reattach(self, lane: CarriedLane, running: Running) -> None:
         """Refresh the metadata and report it, so that the lane may be attached.
@@ -126,7 +141,7 @@ class SourceSide:
     def _room_changed(self, share: Share) -> None:
         for each in self._attached.values():
             if each.running.share is share:
-                each.stream.changed(each.lane)
+                each.streams.changed(each.lane)
 
     async def _refresh(self, cluster: Cluster) -> None:
         while due := self._refreshing[cluster]:
@@ -159,7 +174,8 @@ class SourceSide:
                 continue
             for each in of_flow:
                 is_here = self._attached.get(each.lane.spec.id) is each
-                if is_here and _read_from(each.lane) != each.leader:
+                was_sent = self._nearer.pop(each.lane.spec.id, None) is not None
+                if is_here and (was_sent or _read_from(each.lane) != each.leader):
                     self.detach(each.lane)
                     self.attach(each.lane, each.running)
 
@@ -167,6 +183,7 @@ class SourceSide:
 
     def failed(self, lane: CarriedLane, error: MirrorError) -> None:
         """No good answer from the leader."""
+        self._nearer.pop(lane.spec.id, None)
         self._report(lane, SourceFailed(running=lane.running, error=error))
 
     def fetched(self, lane: CarriedLane, running: Running, answer: FetchedPartition) -> None:
@@ -188,6 +205,14 @@ class SourceSide:
             self._blocked(lane, running, StallReason.BUG, detail, retry_s=RETRY_S)
 
     def _judge(self, lane: CarriedLane, running: Running, answer: FetchedPartition) -> None:
+        if answer.error_code != NONE and self._nearer.pop(lane.spec.id, None) is not None:
+            # Only the leader's word counts.
+            self._move(lane, running)
+            return
+        if answer.read_replica >= 0 and answer.error_code == NONE:
+            self._nearer[lane.spec.id] = answer.read_replica
+            self._move(lane, running)
+            return
         if answer.error_code == _OFFSET_OUT_OF_RANGE:
             self.detach(lane)
             self._slot.spawn(self._look_out_of_range(lane, running))
@@ -216,6 +241,10 @@ class SourceSide:
             self._report(lane, SourceAnswered(running=running))
         if len(answer.records):
             self._prepare(lane, running, answer)
+
+    def _move(self, lane: CarriedLane, running: Running) -> None:
+        self.detach(lane)
+        self.attach(lane, running)
 
     def _prepare(self, lane: CarriedLane, running: Running, answer: FetchedPartition) -> None:
         stamp = lane.flow.stamp

@@ -16,7 +16,8 @@ from heliograph.probe import RUNS_DURABLE, RUNS_TO_WRITE, probe
 from heliograph.wire.batch import is_compressed
 
 APPEND_STREAMS: Final = 2
-"""Connections to each target broker: compressed batches are validated on one thread of each."""
+"""Connections to each target broker: compressed batches are validated on one thread of each, and on
+a long way the kernels of both ends bound what one of them has under way."""
 SUSPECTS: Final = APPEND_STREAMS
 """One more, for lanes whose batches may be why the target closes connections: one at a time."""
 SUSPECT_AFTER: Final = 3
@@ -98,7 +99,9 @@ class TargetSide:
             leader = cluster.leader(lane.spec.target)
             if leader is None:
                 return None
-            running.append_stream = (cluster.alias, leader.broker, _stream_index(lane, running))
+            is_far = cluster.round_trip(leader.broker).is_far
+            index = _stream_index(lane, running, is_far=is_far)
+            running.append_stream = (cluster.alias, leader.broker, index)
         key = running.append_stream
         stream = self._streams.get(key)
         if stream is None:
@@ -108,9 +111,10 @@ class TargetSide:
         return stream
 
 
-def _stream_index(lane: CarriedLane, running: Running) -> int:
-    """Plain batches share a connection, where requests are packed best; compressed ones spread."""
+def _stream_index(lane: CarriedLane, running: Running, *, is_far: bool) -> int:
+    """Plain batches share a connection, where requests are packed best; compressed ones spread, and
+    so do all on a long way."""
     if lane.learned.unanswered >= SUSPECT_AFTER:
         return SUSPECTS
-    spread = running.outgoing and is_compressed(running.outgoing[0].view)
+    spread = is_far or (running.outgoing and is_compressed(running.outgoing[0].view))
     return lane.spec.target.partition % APPEND_STREAMS if spread else 0

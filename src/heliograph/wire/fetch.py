@@ -52,6 +52,8 @@ class FetchedPartition:
     diverging_end_offset: int
     """Where the broker's log parts from what was read; -1 when it does not."""
     records: memoryview
+    read_replica: int = -1
+    """Whom the leader sends a reader of this rack to (KIP-392); -1 when to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ def fetch_request(
     *,
     wait_ms_max: int,
     bytes_max: int,
+    bytes_min: int = 1,
+    rack: str = "",
     read_committed: bool,
     session_id: int,
     session_epoch: int,
@@ -77,9 +81,8 @@ def fetch_request(
     forgotten: Iterable[PartitionKey] = (),
 ) -> bytes:
     """The body of a Fetch; `wanted` holds only what changed when a session goes on."""
-    out = [
-        _HEAD.pack(-1, wait_ms_max, 1, bytes_max, int(read_committed), session_id, session_epoch)
-    ]
+    committed = int(read_committed)
+    out = [_HEAD.pack(-1, wait_ms_max, bytes_min, bytes_max, committed, session_id, session_epoch)]
     topics: defaultdict[bytes, list[bytes]] = defaultdict(list)
     for (topic, partition), start in wanted.items():
         topics[topic].append(
@@ -102,7 +105,8 @@ def fetch_request(
     out.append(uvarint(len(dropped) + 1))
     for topic, rows in dropped.items():
         out += [topic, uvarint(len(rows) + 1), *rows, b"\0"]
-    out.append(b"\x01\0")  # no rack: empty string; no tagged fields
+    named = rack.encode()
+    out += [uvarint(len(named) + 1), named, b"\0"]
     return b"".join(out)
 
 
@@ -125,7 +129,7 @@ def _parse_partition(fields: Fields, topic: bytes) -> FetchedPartition:
         producer_id, first_offset = fields.unpack(_ABORTED)
         aborted.append((producer_id, first_offset))
         fields.tags()
-    fields.int32()  # preferred read replica: we read from leaders
+    read_replica = fields.int32()
     records = fields.compact_bytes()
     tags = fields.tags()
     diverging_end = -1
@@ -140,4 +144,5 @@ def _parse_partition(fields: Fields, topic: bytes) -> FetchedPartition:
         tuple(aborted),
         diverging_end,
         records if records is not None else memoryview(b""),
+        read_replica,
     )

@@ -12,7 +12,6 @@ import pytest
 from kio.schema.list_offsets.v7 import request as offsets_request
 from kio.schema.list_offsets.v7 import response as offsets_response
 
-from heliograph.broker import log
 from heliograph.broker.cluster import LATEST, Cluster, Leader, Topic
 from heliograph.broker.connection import Connection, open_connection
 from heliograph.broker.log import fetch_once
@@ -21,6 +20,7 @@ from heliograph.model import ClusterAlias, TopicId, TopicName, TopicPartition
 from tests.kit.small_server import (
     API_VERSIONS,
     Reply,
+    api_versions_answer,
     handshake_only,
     silence,
     small_connection,
@@ -99,13 +99,10 @@ def test_a_cluster_does_not_ask_again_on_a_connection_that_fell_silent() -> None
     assert asyncio.run(ask_twice()) == [True, False, False]
 
 
-def test_a_log_whose_broker_falls_silent_is_not_read_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(log, "ANSWER_S_MAX", 0.05)
-
+def test_a_log_whose_broker_falls_silent_is_not_read_for_ever() -> None:
     async def read() -> None:
         async with silent_cluster() as cluster:
+            (await cluster.connection(1, "read")).answer_s_max = 0.05
             await fetch_once(cluster, ORDERS, 0)
 
     with pytest.raises(BrokerUnreachable, match="no answer"):
@@ -244,7 +241,9 @@ class _Answering(Connection):
     def __init__(self) -> None:
         super().__init__("two", {})
 
-    async def call(self, message: object, answer_type: object, timeout_s: float = 1.0) -> object:
+    async def call(
+        self, message: object, answer_type: object, timeout_s: float | None = None
+    ) -> object:
         return message
 
 
@@ -271,3 +270,50 @@ def offsets_answer(code: int, cut_at: int | None = None) -> Reply:
         return struct.pack(">i", correlation) + b"\0" + body[:cut_at]
 
     return reply
+
+
+def test_every_request_names_the_client_and_buffers_are_as_set() -> None:
+    """What an operator set reaches the connections that carry records: quotas go by it."""
+    frames: list[bytes] = []
+
+    async def ask() -> list[int]:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while True:
+                try:
+                    (size,) = struct.unpack(">i", await reader.readexactly(4))
+                    frame = await reader.readexactly(size)
+                except asyncio.IncompleteReadError:
+                    writer.close()
+                    return
+                key, _, correlation = struct.unpack_from(">hhi", frame)
+                if key == API_VERSIONS:
+                    answer = api_versions_answer(correlation, KNOWN)
+                    writer.write(struct.pack(">i", len(answer)) + answer)
+                else:
+                    frames.append(frame)
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        settings = {
+            "client_id": "reader-7",
+            "request_timeout_ms": 50,
+            "receive_buffer_bytes": 20_000,
+            "send_buffer_bytes": 30_000,
+        }
+        port = server.sockets[0].getsockname()[1]
+        connection = await open_connection("127.0.0.1", port, settings, cluster="A")
+        assert connection._writer is not None
+        opened = connection._writer.get_extra_info("socket")
+        sizes = [
+            opened.getsockopt(socket.SOL_SOCKET, option)
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF)
+        ]
+        with pytest.raises(BrokerUnreachable, match="no answer"):
+            await connection.request(METADATA, 12, [b"body"])
+        server.close()
+        await asyncio.sleep(0.01)
+        return sizes
+
+    # Linux keeps twice of what it is told.
+    assert asyncio.run(ask()) == [40_000, 60_000]
+    named = struct.pack(">h", 8) + b"reader-7\0"
+    assert [frame[8:].startswith(named) for frame in frames] == [True]

@@ -203,6 +203,26 @@ def test_a_summary_is_said_while_anything_changes(
     assert caplog.messages == ["1 lane, lag 0 records, 10 records/s"] * 2
 
 
+def test_a_summary_says_what_crossed_the_links(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, logger="heliograph")
+    now_s = 0.0
+    monkeypatch.setattr(live, "monotonic_s", lambda: now_s)
+    display = Lines(with_summary=True)
+
+    for count in (1, 3):
+        now_s += 10.0
+        moved = replace(
+            at(1, Idle(), records=count),
+            received_bytes=count * 10_000_000,
+            sent_bytes=count * 5_000_000,
+        )
+        display.show(status({1: moved}))
+
+    assert caplog.messages[-1].endswith(", 2.0 MB/s from A, 1.0 MB/s to B")
+
+
 def test_the_summary_of_nothing_does_not_claim_that_nothing_waits(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import cached_property
 from typing import Any
 
 from heliograph.broker.cluster import Leader, Topic
+from heliograph.broker.round_trip import RoundTrip
 from heliograph.clock import now_ms
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
 from heliograph.copy.flow import FetchLimits, Flow
@@ -52,6 +54,13 @@ class FakeCluster:
 
     alias = ClusterAlias("A")
     has_leader = True
+
+    @cached_property
+    def far(self) -> RoundTrip:
+        return RoundTrip()
+
+    def round_trip(self, broker: int) -> RoundTrip:
+        return self.far
 
     def topic(self, name: TopicName) -> Topic:
         return Topic(id=TOPIC_ID, leaders={}, partition_count=1)

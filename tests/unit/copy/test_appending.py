@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from heliograph.broker.connection import OnAnswer
+from heliograph.broker.round_trip import RoundTrip
+from heliograph.copy import appending, pace
 from heliograph.copy.appending import AppendStream
 from heliograph.copy.chunk import OutgoingBatch
 from heliograph.copy.lane import CarriedLane
@@ -22,9 +24,16 @@ class FakeConnection:
 
     closed = False
     is_due = False
+    answer_s_max = 30.0
+    answer_wait_s = 0.001
+    moved = 0
+    why: BaseException | None = None
 
-    def close(self) -> None:
-        self.closed = True
+    def moved_bytes(self) -> int:
+        return self.moved
+
+    def close(self, error: BaseException | None = None) -> None:
+        self.closed, self.why = True, error
 
     def __init__(self, error: Exception | None = None) -> None:
         self.writable = asyncio.Event()
@@ -45,6 +54,9 @@ class FakeConnection:
 
 
 class FakeCluster:
+    def round_trip(self, broker: int) -> RoundTrip:
+        return RoundTrip()
+
     def __init__(self, connection: FakeConnection) -> None:
         self._connection = connection
 
@@ -172,3 +184,34 @@ def test_a_connection_that_is_due_is_left_once_nothing_is_on_its_way() -> None:
         return [*seen, (first.closed, len(second.sent))]
 
     assert asyncio.run(outlast()) == [(False, 1), (True, 1)]
+
+
+def test_a_target_is_given_up_for_its_silence_and_not_for_a_slow_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """8 MB in flight at 0.1 MB/s take longer than any time-out, and would be sent for ever."""
+    now_s = 0.0
+    for module in (appending, pace):
+        monkeypatch.setattr(module, "monotonic_s", lambda: now_s)
+    connection = FakeConnection()
+    seen: list[bool] = []
+
+    async def look() -> None:
+        nonlocal now_s
+        stream = AppendStream(FakeCluster(connection), 1, 0, Reports())  # type: ignore[arg-type]
+        stream.offer(waiting_lane())
+        stream.pump()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(connection.sent) == 1
+        for moves in (True, False):
+            for _ in range(10):
+                now_s += 5.0
+                connection.moved += moves
+                stream.check_timeout()
+            seen.append(connection.why is not None)
+
+    asyncio.run(look())
+
+    assert seen == [False, True]
+    assert str(connection.why) == "no answer in 30000 ms"

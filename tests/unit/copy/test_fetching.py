@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from heliograph.broker.connection import Connection
+from heliograph.broker.round_trip import RoundTrip
+from heliograph.copy.fetch_streams import FetchStreams, fetch_pace
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane
@@ -28,16 +31,23 @@ class Reports:
         raise error
 
 
+def _never(*_: object) -> Any:
+    raise AssertionError("one stream is enough here")
+
+
 def stream_of(
     lanes: list[tuple[CarriedLane, Running]], room: Room, reports: Reports
 ) -> FetchStream:
     first = lanes[0][0]
+    limits = FetchLimits()
     stream = FetchStream(
         first.flow.source,
         1,
+        index=0,
+        group=FetchStreams(fetch_pace(RoundTrip(), limits), limits, _never, _never),
         target=first.spec.id.flow.target,
         read_committed=True,
-        limits=FetchLimits(),
+        limits=limits,
         reports=reports,
         room=room,
     )
@@ -103,8 +113,8 @@ def test_without_a_session_whoever_got_records_goes_to_the_back() -> None:
         row = FetchedPartition(key, 0, 9, 9, 0, (), -1, memoryview(b"records"))
         return FetchAnswer(0, 0, NO_SESSION, [row])
 
-    async def connection(*_: object) -> None:
-        return None
+    async def connection(*_: object) -> Connection:
+        return Connection("broker 1", {})
 
     async def run() -> None:
         stream._fetch = fetch  # type: ignore[assignment]

@@ -30,7 +30,7 @@ from heliograph.copy.events import (
     ThrottleOver,
 )
 from heliograph.copy.found import Blocked, FlowFenced, ResumePoint, SourceTrouble
-from heliograph.copy.lane import FORGOTTEN_S_MIN, CarriedLane
+from heliograph.copy.lane import FORGOTTEN_S_MIN, REMEMBERED_S, CarriedLane
 from heliograph.copy.machine import MISMATCHES_SHOWN, REFUSED_AFTER, LaneMachine
 from heliograph.copy.phases import (
     LANE_BYTES_MAX,
@@ -487,8 +487,9 @@ def test_the_first_batch_after_a_resume_travels_alone() -> None:
     [
         pytest.param(0.0, None, True, id="a moment ago"),
         pytest.param(FORGOTTEN_S_MIN + 1, None, False, id="idle for long"),
-        pytest.param(0.0, 1_000_000_000_000, False, id="records of long ago"),
-        pytest.param(0.0, -1, False, id="records without a time"),
+        pytest.param(0.0, 1_000_000_000_000, True, id="records of long ago, a moment ago"),
+        pytest.param(REMEMBERED_S + 1, 1_000_000_000_000, False, id="records of long ago"),
+        pytest.param(REMEMBERED_S + 1, -1, False, id="records without a time"),
     ],
 )
 def test_a_batch_travels_alone_where_the_target_may_have_forgotten_the_producer(
@@ -628,7 +629,7 @@ def test_a_batch_on_which_the_target_closes_every_connection_is_refused() -> Non
         scene.queue()
         batch = send(scene.lane)
         scene.lane.in_flight -= 1
-        suspected.append(_stream_index(scene.lane, running) == SUSPECTS)
+        suspected.append(_stream_index(scene.lane, running, is_far=False) == SUSPECTS)
         scene.machine.unanswered(scene.lane, running, batch, BrokerUnreachable("closed"))
         scene.machine.unanswered(scene.lane, running, batch, BrokerUnreachable("closed"))
         assert isinstance(scene.lane.trouble, Stalled)

@@ -200,7 +200,7 @@ def test_flows_of_one_source_partition_fetch_it_each_with_their_own_sizes() -> N
     for lane in lanes:
         side.attach(lane, running_at(lane))
 
-    streams = [side._attached[lane.spec.id].stream for lane in lanes]
+    streams = [side._attached[lane.spec.id].streams for lane in lanes]
     assert [stream.lanes for stream in streams] == [(lane,) for lane in lanes]
     assert [stream._limits for stream in streams] == [FetchLimits(), small, FetchLimits()]
     assert side.slot.spawned == 3
@@ -266,7 +266,8 @@ def test_a_fetch_names_the_epoch_of_the_leader_it_is_meant_for() -> None:
 
     side.attach(lane, running)
 
-    wanted, _ = side._attached[lane.spec.id].stream._session_changes()
+    (stream,) = side._attached[lane.spec.id].streams._streams
+    wanted, _ = stream._session_changes()
     assert [start.leader_epoch for start in wanted.values()] == [7]
 
 
@@ -284,3 +285,20 @@ def test_records_of_a_lane_that_lags_do_not_keep_the_whole_answer_in_memory() ->
     kept = [len(view.obj) for view in views]  # type: ignore[arg-type]
     assert kept[0] == 1_000_000
     assert kept[1] == len(views[1])
+
+
+def test_a_lane_goes_to_the_replica_its_leader_names_and_back_when_that_fails() -> None:
+    cluster = CountedCluster()
+    ((lane, running),) = lanes_of(1, cluster)
+    lane.enter(running)
+    side, read_from = Side(), list[int]()
+    side.attach(lane, running)
+    not_a_replica = answer(b"", code=6)
+
+    for said in (replace(answer(b""), read_replica=3), not_a_replica):
+        side.fetched(lane, running, said)
+        key = next(key for key, at in side._streams.items() if lane in at.lanes)
+        read_from.append(key[1])
+
+    assert read_from == [3, 1]
+    assert side.events == []  # none of it is the lane's trouble

@@ -17,7 +17,7 @@ from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Answer, Connection
 from heliograph.clock import monotonic_s
-from heliograph.copy.appending import IN_FLIGHT_BYTES_MAX, TIMEOUT_MS
+from heliograph.copy.appending import IN_FLIGHT_BYTES
 from heliograph.copy.flow import FetchLimits
 from heliograph.errors import BenchError
 from heliograph.model import ClusterAlias, TopicName
@@ -46,6 +46,8 @@ from heliograph_tools.localkafka.cluster import LocalCluster
 
 _LIMITS: Final = FetchLimits()
 _NO_SESSION_EPOCH: Final = -1
+_FETCH_BYTES: Final = 16 * 1024 * 1024
+_TIMEOUT_MS: Final = 30_000
 _CONNECTIONS: Final = (1, 2)
 """A broker opens compressed batches on one thread a connection; which is better is measured."""
 
@@ -79,7 +81,7 @@ async def floor_fetch(cluster: LocalCluster, row: CopyRow, topic: str) -> float:
         while clock.records < row.records:
             body = fetch_request(
                 wait_ms_max=_LIMITS.wait_ms_max,
-                bytes_max=_LIMITS.bytes_max,
+                bytes_max=_FETCH_BYTES,
                 read_committed=True,
                 session_id=0,
                 session_epoch=_NO_SESSION_EPOCH,
@@ -155,7 +157,7 @@ class _Writer:
     async def write(self, batches: list[BuiltBatch]) -> None:
         position = 0
         for batch in batches:
-            while self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX:
+            while self._in_flight_bytes >= IN_FLIGHT_BYTES:
                 await self._next_answer()
             if not self._connection.writable.is_set():
                 await self._connection.writable.wait()
@@ -188,7 +190,7 @@ class _Writer:
         connection.send(
             PRODUCE_KEY,
             version,
-            produce_request(rows, timeout_ms=TIMEOUT_MS),
+            produce_request(rows, timeout_ms=_TIMEOUT_MS),
             lambda answer: self._settle(answer, request_bytes, batch.records * len(rows)),
         )
 

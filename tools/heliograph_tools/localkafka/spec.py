@@ -48,6 +48,8 @@ class ClusterSpec:
     """Broker settings that win over the defaults of `broker_properties`."""
     advertised_ports: tuple[int, ...] = ()
     """One per broker: a second listener, PROXIED, tells clients to come back through these."""
+    racks: tuple[str, ...] = ()
+    """One per broker: where it is (`broker.rack`)."""
     heap_mb: int = 384
     jvm_options: tuple[str, ...] = ()
 
@@ -79,6 +81,8 @@ class ClusterSpec:
             return "mutual_tls needs tls"
         if self.advertised_ports and len(self.advertised_ports) != self.brokers:
             return f"{len(self.advertised_ports)} advertised ports for {self.brokers} brokers"
+        if self.racks and len(self.racks) != self.brokers:
+            return f"{len(self.racks)} racks for {self.brokers} brokers"
         return None
 
     @property
@@ -161,6 +165,7 @@ def broker_properties(
         "broker.heartbeat.interval.ms": "300",
         # A mirror that misspells a topic must fail, not create it.
         "auto.create.topics.enable": "false",
+        **({"broker.rack": spec.racks[index]} if spec.racks else {}),
         **_listener_properties(spec, index, ports),
         **_security_properties(spec, credentials, tls),
         **spec.broker_config,
