@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from heliograph.broker.blocking import Changed
+from heliograph.broker.blocking import Changed, end_other_tasks
 from heliograph.broker.clients import Clients
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, MirrorConfig
@@ -114,6 +114,7 @@ class InsideSlots:
         async def end() -> None:
             await self._shuttle.close()
             await self._running
+            await end_other_tasks()
 
         try:
             self._call(end())

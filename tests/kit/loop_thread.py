@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from heliograph.broker.blocking import on_loop
+from heliograph.broker.blocking import end_other_tasks, on_loop
 
 _WAIT_S_MAX: Final = 60.0
 T = TypeVar("T")
@@ -27,6 +27,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_WAIT_S_MAX)
 
     def close(self) -> None:
+        self.wait(end_other_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

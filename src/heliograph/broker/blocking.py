@@ -61,6 +61,20 @@ def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], T]) -> T:
     return asyncio.run_coroutine_threadsafe(call(), loop).result()
 
 
+async def end_other_tasks() -> None:
+    """Cancel every other task of this loop and wait for its end, as `asyncio.run` does.
+
+    For who stops a loop of its own: a task that is connecting meanwhile would leave its socket
+    open, with nobody to close it.
+    """
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    # Transports close their sockets in the turn after they were told to.
+    await asyncio.sleep(0)
+
+
 class Changed:
     """Wakes every task that waits for the next change of something. Used on one loop only."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 from heliograph.acl import AclBinding
+from heliograph.broker.blocking import end_other_tasks
 from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import InvariantError
@@ -110,11 +111,15 @@ class LedgerService:
 
     def close(self) -> None:
         if self._thread is not None:
-            self._call(self._access.close())
+            self._call(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._thread = None
             self._loop.close()
+
+    async def _end(self) -> None:
+        await self._access.close()
+        await end_other_tasks()
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         if asyncio._get_running_loop() is self._loop:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from heliograph.broker.blocking import Changed, blocking, first_of
+from heliograph.broker.blocking import Changed, blocking, end_other_tasks, first_of
 from heliograph.errors import BrokerUnreachable
 
 
@@ -69,3 +69,31 @@ def test_the_first_of_several_changes_is_enough() -> None:
             await first_of(one, other, timeout_s=0.01)
 
     asyncio.run(scenario())
+
+
+def test_a_loop_that_ends_first_ends_its_tasks_and_closes_what_they_hold() -> None:
+    async def hold(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            writer.transport.abort()
+
+    async def scenario() -> asyncio.Task[None]:
+        server = await asyncio.start_server(hold, "127.0.0.1", 0)
+        address = server.sockets[0].getsockname()
+
+        async def connecting() -> None:
+            await hold(*await asyncio.open_connection(*address))
+
+        task = asyncio.create_task(connecting())
+        await asyncio.wait({task}, timeout=0.05)
+        server.close()
+        await end_other_tasks()
+        return task
+
+    # Not asyncio.run, which would end them; a socket left open is a warning, and so an error.
+    loop = asyncio.new_event_loop()
+    task = loop.run_until_complete(scenario())
+    loop.close()
+
+    assert task.cancelled()

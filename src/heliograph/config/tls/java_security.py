@@ -213,7 +213,8 @@ class _SecurityReader:
 
     def _aws(self, options: Mapping[str, str]) -> OAuthConfig | None:
         regions = {found[1] for server in self.servers if (found := _MSK_HOST.search(server))}
-        region = options.get("awsStsRegion") or next(iter(regions), None)
+        # The brokers' own region signs; that of STS says where a role is asked for.
+        region = next(iter(regions), None) or options.get("awsStsRegion")
         if region is None:
             about = self.settings["sasl.mechanism"]
             why = (

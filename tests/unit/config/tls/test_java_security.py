@@ -188,6 +188,19 @@ def test_options_of_amazons_login_are_read() -> None:
     )
 
 
+def test_tokens_are_signed_for_the_region_of_the_brokers_not_for_that_of_sts() -> None:
+    text = TWO_CLUSTERS.replace("a1:9092, a2:9092", MSK_HOST)
+    lines = (
+        "A.security.protocol = SASL_SSL\nA.sasl.mechanism = AWS_MSK_IAM\n"
+        f'A.sasl.jaas.config = {IAM}IAMLoginModule required awsStsRegion="us-east-1";\n'
+    )
+
+    oauth = config_of(text + lines).clusters[A].security.sasl.oauth
+
+    assert oauth is not None
+    assert oauth.aws == AwsSigning(region="eu-west-1")
+
+
 def test_amazons_mechanism_without_a_region_is_reported() -> None:
     assert problems_with("A.security.protocol = SASL_SSL\nA.sasl.mechanism = AWS_MSK_IAM\n") == [
         "line 6  A.sasl.mechanism: is `AWS_MSK_IAM`, which needs `awsStsRegion` in "
