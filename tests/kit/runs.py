@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -31,13 +31,19 @@ _COPYING: Final = "first records mirrored"
 class MirrorRun:
     """One `heliograph run`, in a process group of its own, as a terminal would start it."""
 
-    def __init__(self, config: Path, log_path: Path, *arguments: str) -> None:
+    def __init__(
+        self,
+        config: Path,
+        log_path: Path,
+        *arguments: str,
+        program: Sequence[str] = ("-m", "heliograph"),
+    ) -> None:
         self.config = config
         self._log_path = log_path
         self._seen: dict[int, psutil.Process] = {}
         with log_path.open("ab") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "heliograph", "run", str(config), "--quiet", *arguments],
+                [sys.executable, *program, "run", str(config), "--quiet", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -92,6 +98,10 @@ class MirrorRun:
         """This very run has mirrored records."""
         self.wait_for_words(_COPYING, timeout_s=START_S_MAX)
         self.family()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """As `stop`, without waiting for the end."""
+        self._child.send_signal(number)
 
     def stop(self, number: signal.Signals = signal.SIGTERM, *, group: bool = False) -> int:
         """Ask it to end; the exit code. A terminal's Ctrl-C reaches the whole `group`."""
