@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -286,6 +287,7 @@ def test_clusters_without_an_authorizer_are_named_once_for_all_flows(
         {"offA": pair["A"], "offB": pair["B"]},
         {"offA->offB": {"topics": "none"}, "offB->offA": {"topics": "none"}},
     )
+    caplog.set_level(logging.INFO)
     config = load_config(file)
     with closing(Clients(config)) as clients, closing(LedgerService(config.clusters)) as ledgers:
         with pytest.raises(AuthorizerOff):

@@ -224,7 +224,8 @@ class Inside(InsideMirror):
         entry = LeaseEntry(
             author=self.ledgers.author, host="here", pid=1, at_ms=later_ms, lease_ms=0, slot_count=1
         )
-        self.ledgers.claim(FLOW, entry)
+        holder = self.ledgers.ask(FLOW, lambda view: view.holder)
+        self.ledgers.claim(FLOW, entry, over=holder)
 
     def create(self, alias: ClusterAlias, name: str) -> None:
         wanted = TopicToCreate(
