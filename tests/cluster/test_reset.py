@@ -83,11 +83,11 @@ def test_a_reset_lane_leaves_a_recreated_topic_behind_on_either_side(
 ) -> None:
     file = write_config(
         tmp_path / "mm2.properties",
-        {"again": pair["A"], "to": pair["B"]},
-        {"again->to": {"topics": "again-.*"}},
+        {"anew": pair["A"], "to": pair["B"]},
+        {"anew->to": {"topics": "anew-.*"}},
     )
-    one = route(file, ("again", pair["A"]), ("to", pair["B"]))
-    source, target = topic("again-source"), topic("again-target")
+    one = route(file, ("anew", pair["A"]), ("to", pair["B"]))
+    source, target = topic("anew-source"), topic("anew-target")
     for name in (source, target):
         lasting_topic(one.source, name)
         produce(one.source, name, numbered(_RECORDS))
