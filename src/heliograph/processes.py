@@ -6,7 +6,6 @@ import hashlib
 import os
 import platform
 import secrets
-import socket
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -60,20 +59,6 @@ def liveness_of(signature: str, pid: int) -> Liveness:
     return Liveness.ALIVE if is_alive(pid) else Liveness.GONE
 
 
-def liveness(host: str, pid: int, *, here: str | None = None) -> Liveness:
-    """Of a process that is known by its host's name alone.
-
-    `here` is this machine's name, where it is not the one it gives itself.
-    """
-    here = socket.gethostname() if here is None else here
-    if host != here:
-        return Liveness.UNKNOWN
-    if is_alive(pid):
-        return Liveness.ALIVE
-    # The process may live on another machine of that name.
-    return Liveness.GONE if _names_one_host(here) else Liveness.UNKNOWN
-
-
 def is_alive(pid: int) -> bool:
     """Whether `pid` still runs here. A process of another user counts; a zombie does not."""
     try:
@@ -89,11 +74,6 @@ def is_alive(pid: int) -> bool:
         return not Path("/proc/self/stat").exists()
     # A process that was killed and not yet waited for keeps its pid.
     return state.rpartition(")")[2].split()[0] != "Z"
-
-
-def _names_one_host(host: str) -> bool:
-    """Any number of machines call themselves localhost."""
-    return not host.startswith("localhost")
 
 
 @cache

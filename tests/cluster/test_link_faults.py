@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.config.load import load_config
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph_tools.proxy import TcpProxy
 from tests.kit.clusters import TopicNames
 from tests.kit.inside import InsideMirror, running_inside
+from tests.kit.leasing import LeasesAside
 from tests.kit.mirror import RECORDS_ONLY, Route, lasting_topic, route, write_config
 from tests.kit.records import numbered, produce
 from tests.kit.topics import wait_until
@@ -199,6 +201,20 @@ def test_a_target_at_the_end_of_a_long_link_that_is_cut_gets_everything_once(
     assert cut_at < _RECORDS
     assert far.back.assert_arrives(name) == _RECORDS
     far.back.assert_exact_map(name)
+
+
+def test_a_driver_goes_on_leading_a_flow_whose_target_is_half_a_second_away(far: FarRoute) -> None:
+    """Eight seconds of lease, of which a look took five round trips and a renewal thirteen: at
+    200 ms the driver lost its lease again and again, and nothing was mirrored."""
+    far.proxy.delay_ms = 250
+    with closing(LeasesAside(load_config(far.back.config))) as leases:
+        leases.start()
+        wait_until(lambda: leases.leads(far.back.flow), "the lease over a long link")
+
+        ends_s = time.monotonic() + 12
+        while time.monotonic() < ends_s:
+            assert leases.leads(far.back.flow)
+            time.sleep(0.1)
 
 
 def test_each_record_crosses_the_link_to_the_source_once(far: FarRoute, topic: TopicNames) -> None:

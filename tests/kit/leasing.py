@@ -86,7 +86,7 @@ class LeasesAside:
     def wake(self, flow: FlowId) -> None:
         """Claim once, as the machine does when it is awake again."""
         (lease,) = [each for each in self._leases._flows if each.id == flow]
-        self._call(lease._claim())
+        self._call(lease._claim(None))
 
     def wait_known(self, timeout_s: float) -> None:
         self._call(self._leases.wait_known(timeout_s))

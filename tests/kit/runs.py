@@ -51,6 +51,10 @@ class MirrorRun:
             )
 
     @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
     def said(self) -> str:
         """Everything the process wrote, Spark's own words included."""
         return self._log_path.read_text(encoding="utf-8", errors="replace")

@@ -245,6 +245,15 @@ def note_of(view: LedgerView, lane: TopicPartition) -> LaneProgressNote | None:
         return None
 
 
+def last_audit(view: LedgerView) -> AuditEndNote | None:
+    """What the last audit of the flow found that came to its end; None also where that cannot be
+    read."""
+    try:
+        return _END.read(view, _SUBJECT)
+    except WireError:
+        return None
+
+
 def lane_memo(lane: TopicPartition, note: LaneProgressNote) -> MemoEntry:
     kept = replace(note, findings=note.findings[:_NOTED_FINDINGS_MAX])
     return _PROGRESS.entry(f"{_SUBJECT}/{lane.topic}/{lane.partition}", kept)

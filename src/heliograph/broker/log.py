@@ -95,7 +95,12 @@ async def _fetch_from_leader(
 async def read_batches(
     cluster: Cluster, partition: TopicPartition, start: int, end: int
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
-    """Every v2 batch that reaches into `[start, end)`, oldest first, each with its CRC checked."""
+    """Every v2 batch that reaches into `[start, end)`, oldest first, each with its CRC checked.
+
+    `end` is one that a leader told. Raises `LeaderMoved` while another one does not show all before
+    it: a leader that was just elected learns a moment later how far its followers are, and what is
+    not read must not pass for what is not there.
+    """
     offset = start
     while offset < end:
         fetched = await fetch_once(cluster, partition, offset)
@@ -111,7 +116,10 @@ async def read_batches(
                 return
         if not moved:
             if fetched.high_watermark <= offset:
-                return
+                raise LeaderMoved(
+                    f"cluster {cluster.alias}: {partition}: the leader shows records up to "
+                    f"{fetched.high_watermark}, not yet up to {end}"
+                )
             raise CorruptBatch(
                 offset, f"{partition}: no whole batch in {len(fetched.records)} bytes"
             )

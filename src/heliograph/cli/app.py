@@ -2,55 +2,75 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from dataclasses import dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-import rich.markup
 import typer
-from rich.console import Console
 
 from heliograph import __version__
+from heliograph.cli.options import spread
 from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, EXIT_USAGE, flowed, remarks
 from heliograph.errors import ConfigError, MirrorError, RecoveryRefused
 
-COMMANDS: Final = (
-    "demo",
-    "config",
-    "plan",
-    "run",
-    "status",
-    "groups",
-    "offsets",
-    "topology",
-    "ledger",
-    "reset",
-    "adopt",
-    "release",
-    "failover",
-    "failback",
-    "drill",
-    "audit",
-    "local",
-    "bench",
-)
-"""In the order of `--help`. Each is a module beside this one, with a function or an application of
-that name; a function has its help beside it."""
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A command as `--help` lists it, which is all that is known of it before it is asked for."""
+
+    summary: str
+    """How its own help begins."""
+    panel: str | None = None
+    needs: str = ""
+    """A package that an installation without the tools lacks."""
+
+
+_MIRROR: Final = "Mirror"
+_MOVE: Final = "Come from MirrorMaker 2, and go back"
+_LEAVE: Final = "Leave a cluster, and come back"
+_LOOK: Final = "Look closer"
+COMMANDS: Final = {
+    "demo": Listed(
+        "Mirror between two real clusters on this machine, and prove it.", needs="trustme"
+    ),
+    "config": Listed("Show the effective value of every key, and the line it comes from.", _MIRROR),
+    "plan": Listed("Show what `heliograph run` would do, without doing it.", _MIRROR),
+    "run": Listed("Mirror topics as FILE says, until told to stop.", _MIRROR),
+    "status": Listed("Show how far every lane has come, and how far behind it is.", _MIRROR),
+    "groups": Listed("Show the offsets of consumer groups on the source and on the target.", _LOOK),
+    "offsets": Listed(
+        "Show where consumer groups would resume on the target, and move them there.", _LEAVE
+    ),
+    "topology": Listed(
+        "Draw which cluster mirrors to which, from the heartbeats that arrive.", _LOOK
+    ),
+    "ledger": Listed("Show the ledger: what the target remembers of each flow.", _LOOK),
+    "reset": Listed(
+        "Resume lanes at another source offset, as Kafka Connect alters offsets.", _LOOK
+    ),
+    "adopt": Listed("Take over from MirrorMaker 2, at exactly the next record.", _MOVE),
+    "release": Listed("Hand flows back to MirrorMaker 2, at exactly the next record.", _MOVE),
+    "failover": Listed("Leave the source of a flow and go on at its target, exactly.", _LEAVE),
+    "failback": Listed("Come back to the source of a flow that was failed over.", _LEAVE),
+    "drill": Listed(
+        "Rehearse a failover on live clusters, and touch nothing that is real.", _LEAVE
+    ),
+    "audit": Listed("Compare source and target record by record, and list the differences.", _LOOK),
+    "local": Listed("Real Kafka clusters on this machine, to try things with.", needs="trustme"),
+    "bench": Listed("Measure Heliograph, MirrorMaker 2 and the floor, on the same brokers."),
+}
+"""In the order of `--help`. Each is a module beside this one, imported when the command is asked
+for, with a function or an application of that name; a function has its help beside it."""
 TOOLS: Final = frozenset({"demo", "local", "bench"})
 """Those that are no part of a mirror, in `heliograph_tools.cli`."""
-_PANELS: Final = {
-    name: panel
-    for panel, names in {
-        "Mirror": ("config", "plan", "run", "status"),
-        "Come from MirrorMaker 2, and go back": ("adopt", "release"),
-        "Leave a cluster, and come back": ("failover", "failback", "drill", "offsets"),
-        "Look closer": ("groups", "topology", "ledger", "reset", "audit"),
-    }.items()
-    for name in names
-}
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
+_ANY_ARGUMENTS: Final = {
+    **_CONTEXT,
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+}
 _INSTALL_TOOLS: Final = "pip install 'heliograph[tools]'"
 
 
@@ -60,6 +80,34 @@ def app(*names: str) -> typer.Typer:
     Everything that any command needs takes two seconds to import: too long for a failover that has
     five.
     """
+    made = _empty()
+    for name in names or COMMANDS:
+        module = _module(name)
+        if isinstance(module, _MissingTool):
+            made.command(name, help=_how_to_install(), context_settings=_ANY_ARGUMENTS)(
+                module.explain
+            )
+            continue
+        command = getattr(module, name)
+        if isinstance(command, typer.Typer):
+            made.add_typer(command, name=name)
+        else:
+            text = flowed(getattr(module, f"{name.upper()}_HELP"))
+            made.command(name, help=text, rich_help_panel=COMMANDS[name].panel)(command)
+    return made
+
+
+def catalogue() -> typer.Typer:
+    """What `--help` lists, with no command behind it: `--version` and a wrong word need no more."""
+    made = _empty()
+    for name, listed in COMMANDS.items():
+        is_missing = listed.needs and importlib.util.find_spec(listed.needs) is None
+        text = _how_to_install() if is_missing else listed.summary
+        made.command(name, help=text, rich_help_panel=listed.panel)(_root)
+    return made
+
+
+def _empty() -> typer.Typer:
     made = typer.Typer(
         name="heliograph",
         help="Mirror Apache Kafka clusters on Spark: every record once, in order, with exact "
@@ -70,25 +118,6 @@ def app(*names: str) -> typer.Typer:
         context_settings=_CONTEXT,
     )
     made.callback()(_root)
-    for name in names or COMMANDS:
-        module = _module(name)
-        if isinstance(module, _MissingTool):
-            made.command(
-                name,
-                help=f"Not installed: {rich.markup.escape(_INSTALL_TOOLS)}",
-                context_settings={
-                    **_CONTEXT,
-                    "allow_extra_args": True,
-                    "ignore_unknown_options": True,
-                },
-            )(module.explain)
-            continue
-        command = getattr(module, name)
-        if isinstance(command, typer.Typer):
-            made.add_typer(command, name=name)
-        else:
-            text = flowed(getattr(module, f"{name.upper()}_HELP"))
-            made.command(name, help=text, rich_help_panel=_PANELS.get(name))(command)
     return made
 
 
@@ -108,18 +137,22 @@ class _MissingTool:
 
 def _module(name: str) -> ModuleType | _MissingTool:
     if name not in TOOLS:
-        return import_module(f"heliograph.cli.{name}")
+        return importlib.import_module(f"heliograph.cli.{name}")
     try:
-        return import_module(f"heliograph_tools.cli.{name}")
+        return importlib.import_module(f"heliograph_tools.cli.{name}")
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.split(".")[0] in ("heliograph", "pyspark"):
             raise
         return _MissingTool(name, exc.name)
 
 
+def _how_to_install() -> str:
+    return "Not installed: " + _INSTALL_TOOLS.replace("[", "\\[")  # not rich's markup
+
+
 def _version(wanted: bool) -> None:
     if wanted:
-        Console().print(f"heliograph {__version__}")
+        typer.echo(f"heliograph {__version__}")
         raise typer.Exit
 
 
@@ -133,8 +166,10 @@ def _root(
 
 def main() -> None:
     """Run the command line; what went wrong is one sentence on stderr, never a traceback."""
+    word = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     try:
-        app(*(word for word in sys.argv[1:2] if word in COMMANDS))()
+        made = app(word) if word in COMMANDS else catalogue()
+        made(spread(sys.argv[1:], "--clusters"))
     except ConfigError as exc:
         remarks().print(str(exc), soft_wrap=True)
         sys.exit(EXIT_USAGE)

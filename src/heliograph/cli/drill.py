@@ -33,9 +33,9 @@ from heliograph.drill.run import drill as rehearse
 from heliograph.drill.run import wanted_groups
 from heliograph.drill.schedule import note_last, set_schedule, summary_of
 from heliograph.errors import BrokerError, MirrorError
-from heliograph.ledger.drill_note import Schedule, every_s, in_words, next_due_ms
+from heliograph.ledger.drill_note import Schedule, every_s, next_due_ms
 from heliograph.model import FlowId
-from heliograph.words import counted
+from heliograph.words import counted, in_words
 
 _OFF: Final = "off"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
@@ -27,10 +27,10 @@ from heliograph.failback.context import FailbackOrder
 from heliograph.failback.divergence import (
     DELETING,
     Choice,
-    PartitionDivergence,
     Resolution,
     TopicDivergence,
 )
+from heliograph.failback.document import preview_document, report_document
 from heliograph.failback.export import FOLDER_DEFAULT
 from heliograph.failback.outputs import GROUPS
 from heliograph.model import FlowId, TopicName
@@ -135,7 +135,7 @@ def failback(
         return
     report = asyncio.run(fail_back(config, order, say))
     if as_json:
-        print_json(_report_document(report))
+        print_json(report_document(report))
     else:
         _print_report(report)
     if _problems(report):
@@ -150,18 +150,7 @@ def _problems(report: FailbackReport) -> Mapping[str, str]:
 def _show(found: Preview, *, as_json: bool) -> None:
     flow = found.order.flow
     if as_json:
-        print_json(
-            {
-                "flow": str(flow),
-                "state": "finished" if found.finished else "preview",
-                "choice": found.order.choice.value,
-                "renaming": found.is_renaming,
-                "unfinished_steps": None
-                if found.unfinished is None
-                else [step.name for step in found.unfinished.done],
-                "topics": _topics_document(found.divergences, found.resolutions),
-            }
-        )
+        print_json(preview_document(found))
         return
     console = results()
     if found.finished is not None:
@@ -257,60 +246,3 @@ def _print_report(report: FailbackReport) -> None:
     for group, why in _problems(report).items():
         console.print(f"group {group}: {why}", soft_wrap=True)
     console.print(report.next_line, soft_wrap=True)
-
-
-def _report_document(report: FailbackReport) -> dict[str, Any]:
-    procedure = report.procedure
-    return {
-        "flow": str(report.order.flow),
-        "state": "finished before" if report.was_over else "finished",
-        "course": procedure.id,
-        "choice": procedure.choices.how.value,
-        "renaming": report.is_renaming,
-        "steps": [
-            {
-                "step": step.name,
-                "seconds": step.seconds,
-                "told": step.summary,
-                "facts": dict(step.outputs),
-            }
-            for step in procedure.done
-        ],
-        "topics": _topics_document(report.divergences, report.resolutions),
-        "next": report.next_line,
-    }
-
-
-def _topics_document(
-    divergences: Sequence[TopicDivergence], resolutions: Mapping[TopicName, Resolution | None]
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": each.topic,
-            "treatment": None if (what := resolutions[each.topic]) is None else what.name.lower(),
-            "parted": each.has_diverged,
-            "recreated": each.is_recreated,
-            "on_source": each.source_topic_id is not None,
-            "on_target": each.target_topic_id is not None,
-            "unmirrored_records": each.unmirrored_records,
-            "source_offsets": each.source_records,
-            "expired_records": each.expired_records,
-            "partitions": [_partition_document(partition) for partition in each.partitions],
-        }
-        for each in divergences
-    ]
-
-
-def _partition_document(each: PartitionDivergence) -> dict[str, Any]:
-    return {
-        "partition": each.partition,
-        "position": each.position,
-        "source_next_offset": each.source_offset,
-        "target_next_offset": each.target_offset,
-        "source": None if each.source_end is None else [each.source_start, each.source_end],
-        "target": None if each.target_end is None else [each.target_start, each.target_end],
-        "unmirrored_records": each.unmirrored_records,
-        "expired_records": each.expired_records,
-        "identical": each.is_identical,
-        "note": each.note or None,
-    }

@@ -7,18 +7,14 @@ from typing import Annotated, Final
 
 import typer
 
-from heliograph.cli.failover_view import (
-    preview_document,
-    print_preview,
-    print_report,
-    report_document,
-)
+from heliograph.cli.failover_view import print_preview, print_report
 from heliograph.cli.ledger import chosen_flows
 from heliograph.cli.options import DryRun, File, OneFlow, StepsAsJson, Yes
 from heliograph.cli.output import EXIT_STALLED, print_json, remarks, start_logging
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.failover.command import FailoverOrder, Preview, abandon, fail_over, preview
+from heliograph.failover.document import preview_document, report_document
 from heliograph.model import FlowId
 from heliograph.procedure.runner import StepEvent
 

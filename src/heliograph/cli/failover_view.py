@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.text import Text
 
 from heliograph.cli.output import remarks, results
 from heliograph.cli.tables import Side, ago, new_table
 from heliograph.failover.command import FailoverReport, Preview
-from heliograph.failover.outputs import FailoverChoices
 from heliograph.failover.shortfall import UnmirroredTail
 from heliograph.groups.placement import GroupMove, NoOffset, groups_of
-from heliograph.procedure.journal import Procedure
 
 ROWS_MAX: Final = 20
 """Of a table; --json has them all."""
@@ -80,45 +78,6 @@ def print_report(report: FailoverReport) -> None:
         console.print(f"skipped, with active members: {', '.join(report.skipped)}", soft_wrap=True)
 
 
-def preview_document(found: Preview) -> dict[str, Any]:
-    holder = found.holder
-    return {
-        "flow": str(found.order.flow),
-        "mode": found.order.mode,
-        "state": "dry run",
-        "steps": list(found.steps),
-        "unfinished": None if found.unfinished is None else _procedure(found.unfinished),
-        "finished": None if found.finished is None else _procedure(found.finished),
-        "fence": None
-        if found.fence is None
-        else {"at_ms": found.fence.at_ms, "why": found.fence.why},
-        "driver": None if holder is None else f"{holder.host} pid {holder.pid}",
-        "source_problem": found.source_problem or None,
-        "refusal": found.refusal or None,
-        "active_groups": list(found.active),
-        "groups": _groups(found.moves),
-        "unplaced": [_unplaced(each) for each in found.unplaced],
-        "losses": [_loss(each) for each in found.losses],
-    }
-
-
-def report_document(report: FailoverReport) -> dict[str, Any]:
-    return {
-        "flow": str(report.order.flow),
-        "mode": report.order.mode,
-        "state": "done before" if report.was_over else "done",
-        "rto_s": report.seconds,
-        "rpo_records_min": report.lost_records_min,
-        "rpo_is_known": report.is_loss_known,
-        **_procedure(report.procedure),
-        "moved_groups": list(report.moved),
-        "skipped_groups": list(report.skipped),
-        "groups": _groups(report.moves),
-        "unplaced": [_unplaced(each) for each in report.unplaced],
-        "losses": [_loss(each) for each in report.losses],
-    }
-
-
 def _print_groups(moves: Sequence[GroupMove], unplaced: Sequence[NoOffset]) -> None:
     table = new_table(_GROUPS)
     by_group = groups_of(moves)
@@ -159,71 +118,3 @@ def _print_losses(losses: Sequence[UnmirroredTail]) -> None:
         results().print(
             f"and {len(losses) - ROWS_MAX:,} partitions more with {rest:,} records; --json has all"
         )
-
-
-def _procedure(procedure: Procedure[FailoverChoices]) -> dict[str, Any]:
-    return {
-        "course": procedure.id,
-        "began_ms": procedure.began_ms,
-        "ended_ms": procedure.ended_ms,
-        "steps": [
-            {
-                "name": step.name,
-                "began_ms": step.began_ms,
-                "seconds": step.seconds,
-                "told": step.summary,
-            }
-            for step in procedure.done
-        ],
-    }
-
-
-def _groups(moves: Sequence[GroupMove]) -> list[dict[str, Any]]:
-    return [
-        {
-            "group": group,
-            "partitions": [
-                {
-                    "topic": move.source.topic,
-                    "partition": move.source.partition,
-                    "target_topic": move.target.topic,
-                    "source_offset": move.source_offset,
-                    "target_offset": move.target_offset,
-                    "exact_offset": move.exact_offset,
-                    "clamped": move.clamped,
-                    "lag_records": move.lag_records,
-                    "repeated_records": move.repeated_records,
-                    "as_of_ms": move.as_of_ms,
-                    "known_by": move.origin,
-                    "note": move.note or None,
-                }
-                for move in each
-            ],
-        }
-        for group, each in groups_of(moves).items()
-    ]
-
-
-def _unplaced(each: NoOffset) -> dict[str, Any]:
-    return {
-        "group": each.group,
-        "topic": each.source.topic,
-        "partition": each.source.partition,
-        "source_offset": each.source_offset,
-        "why": each.why,
-    }
-
-
-def _loss(loss: UnmirroredTail) -> dict[str, Any]:
-    return {
-        "topic": loss.source.topic,
-        "partition": loss.source.partition,
-        "target_topic": loss.target.topic,
-        "first_missing_offset": loss.first_missing_offset,
-        "first_missing_is_exact": loss.is_exact,
-        "known_end_offset": loss.known_end_offset,
-        "known_at_ms": loss.known_at_ms,
-        "source_told": loss.source_told,
-        "records_min": loss.records_min,
-        "oldest_ms": loss.oldest_ms,
-    }

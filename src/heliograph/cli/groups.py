@@ -12,10 +12,9 @@ from rich.console import RenderableType
 from rich.text import Text as Styled
 
 from heliograph.broker.group_view import GroupState
-from heliograph.cli.document import At, Document, Text
 from heliograph.cli.ledger import chosen_flows
 from heliograph.cli.options import AsJson, File, OnlyFlow
-from heliograph.cli.output import EXIT_FAILED, remarks, results
+from heliograph.cli.output import EXIT_FAILED, print_json, remarks, results
 from heliograph.cli.tables import UNKNOWN, new_table, number_or_unknown
 from heliograph.config.load import load_config
 from heliograph.inspect.groups import (
@@ -24,6 +23,7 @@ from heliograph.inspect.groups import (
     Verdict,
     read_groups,
 )
+from heliograph.inspect.groups_document import GroupsDocument
 from heliograph.words import counted
 
 GROUPS_HELP: Final = """Show the offsets of consumer groups on the source and on the target.
@@ -48,34 +48,6 @@ _NOTHING: Final = "-"
 _CLAMPED: Final = {None: "", "before": "first mirrored ", "after": "mirrored so far "}
 
 
-class _Group(Document):
-    group: str
-    topic: str = At("source.topic")
-    partition: int = At("source.partition")
-    target_topic: str = At("target.topic")
-    source_offset: int
-    target_offset: int | None = At("translated.offset", None)
-    clamped: str | None = At("translated.side", None)
-    committed_offset: int | None
-    target_end_offset: int | None
-    lag_records: int | None
-    source_state: GroupState | None
-    target_state: GroupState | None
-    verdict: Verdict
-
-
-class _Flow(Document):
-    flow: Text
-    writes_offsets: bool
-    problems: tuple[str, ...]
-    groups: tuple[_Group, ...] = At("rows")
-
-
-class GroupsDocument(Document):
-    at_ms: int
-    flows: tuple[_Flow, ...]
-
-
 def groups(
     file: File,
     flow: OnlyFlow = None,
@@ -95,7 +67,7 @@ def groups(
     flows = chosen_flows(config, flow)
     found = asyncio.run(read_groups(config, flows, lambda id: wanted.fullmatch(id) is not None))
     if as_json:
-        GroupsDocument.of(found).print()
+        print_json(GroupsDocument.of(found).plain())
     else:
         for each in found.flows:
             _print(each)

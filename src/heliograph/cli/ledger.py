@@ -110,15 +110,6 @@ def chosen_flows(config: MirrorConfig, text: str | None) -> tuple[FlowId, ...]:
     return chosen
 
 
-def only_flows(config: MirrorConfig, text: str | None) -> MirrorConfig:
-    """The configuration with the flows a `--flow` option means."""
-    if text is None:
-        return config
-    chosen = chosen_flows(config, text)
-    pairs = tuple(pair for pair in config.pairs if pair.id in chosen)
-    return config.model_copy(update={"pairs": pairs})
-
-
 async def _read(
     config: MirrorConfig, flows: Sequence[FlowId], topic: str | None
 ) -> list[FlowLedger]:

@@ -102,11 +102,11 @@ class Lines:
         self._next_s = monotonic_s() + _SUMMARY_S
         before, self._before = self._before, dict(at.progress)
         new = sum(_since(before, each, lambda lane: lane.records) for each in at.progress.values())
-        summary = _summary(at)
-        if new or summary != self._said:
+        said = summary(at)
+        if new or said != self._said:
             carried = "".join(_carried(before, at.progress.values()))
-            log.info("%s, %.0f records/s%s", summary, new / _SUMMARY_S, carried)
-        self._said = summary
+            log.info("%s, %.0f records/s%s", said, new / _SUMMARY_S, carried)
+        self._said = said
 
 
 class _Table:
@@ -163,7 +163,8 @@ def _carried(before: Mapping[LaneId, LaneProgress], lanes: Iterable[LaneProgress
             yield f", {count / _SUMMARY_S / 1e6:.1f} MB/s {way} {cluster}"
 
 
-def _summary(at: RunStatus) -> str:
+def summary(at: RunStatus) -> str:
+    """A run in one line."""
     stalled = sum(isinstance(each.state, Stalled) for each in at.progress.values())
     parts = [
         counted(len(at.progress), "lane"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,6 +16,10 @@ File = Annotated[
     typer.Argument(metavar="FILE", help="The configuration: mm2.properties or heliograph.yaml."),
 ]
 OnlyFlow = Annotated[str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")]
+OnlyFlows = Annotated[
+    list[str] | None,
+    typer.Option("--flow", metavar="A->B", help="Only this flow; repeatable."),
+]
 OneFlow = Annotated[
     str | None,
     typer.Option("--flow", metavar="A->B", help="The flow; needed if the file has several."),
@@ -41,3 +46,17 @@ def time_ms(text: str, option: str) -> int:
         )
     # A part of a millisecond is left out: a record of that millisecond may be of that time.
     return (found - _EPOCH) // timedelta(milliseconds=1)
+
+
+def spread(words: Sequence[str], option: str) -> list[str]:
+    """`--clusters B C` as `--clusters B --clusters C`: like MirrorMaker 2's, the option takes all
+    words up to the next one."""
+    found: list[str] = []
+    is_taking = False
+    for word in words:
+        if is_taking and not word.startswith("-") and found[-1] != option:
+            found.append(option)
+        elif word.startswith("-"):
+            is_taking = word == option
+        found.append(word)
+    return found

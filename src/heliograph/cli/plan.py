@@ -10,11 +10,11 @@ from rich.text import Text as Styled
 
 from heliograph.acl import AclBinding
 from heliograph.cli.document import At, Document, OrNull, Text
-from heliograph.cli.ledger import only_flows
-from heliograph.cli.options import AsJson, File, OnlyFlow
+from heliograph.cli.options import AsJson, File, OnlyFlows
 from heliograph.cli.output import EXIT_FAILED, remarks, results
 from heliograph.cli.tables import new_table
 from heliograph.compat.acl_plan import AclPlan
+from heliograph.config.choice import choose
 from heliograph.config.load import load_config
 from heliograph.inspect.dry_run import FlowPlan, TopicOutlook, plan_flows
 from heliograph.model import TopicName
@@ -146,10 +146,10 @@ def plan(
     everything: Annotated[
         bool, typer.Option("--all", help="Also list topics that `topics` does not match.")
     ] = False,
-    flow: OnlyFlow = None,
+    flow: OnlyFlows = None,
     as_json: AsJson = False,
 ) -> None:
-    config = only_flows(load_config(file), flow)
+    config = choose(load_config(file), flows=flow or ())
     for note in config.notes:
         remarks().print(note, soft_wrap=True)
     outlooks = plan_flows(config, pending_adoptions(config))

@@ -7,23 +7,31 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
 
 import typer
+from pydantic import ValidationError
 
 from heliograph.broker.kerberos import require_kerberos
-from heliograph.cli.live import open_display
+from heliograph.cli.background import Background, go_to_background
+from heliograph.cli.live import open_display, summary
+from heliograph.cli.options import File, OnlyFlows
 from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, start_logging
+from heliograph.cli.service import ServiceNotes
+from heliograph.config.api import ApiConfig, listen_address
+from heliograph.config.choice import choose
 from heliograph.config.load import load_config
+from heliograph.config.mm2.values import BadValue
 from heliograph.config.schema import MirrorConfig
-from heliograph.driver.run import Progress, RunResult
+from heliograph.driver.run import Progress, RunResult, RunStatus, Service
 from heliograph.driver.run import run as run_mirror
+from heliograph.driver.schedule import run_every
 from heliograph.driver.stop import StopRequest
 from heliograph.model import Stalled
-from heliograph.words import counted
+from heliograph.words import counted, seconds_of
 
 log = logging.getLogger("heliograph")
 
@@ -33,8 +41,12 @@ RUN_HELP: Final = """Mirror topics as FILE says, until told to stop.
 
 Ctrl-C or SIGTERM drains: what was fetched is appended and settled, then the mirror ends. A second
 one ends it at once. Either way nothing is lost and nothing repeated: the next run goes on exactly
-there. A second driver of the same flows stands by and takes over when the first is gone. A flow
-that `heliograph failover` has fenced is mirrored by no driver until its fence is lifted.
+there. A second driver of the same flows stands by and takes over when the first is gone; with
+--clusters or --flow several drivers share the flows of one file. A flow that `heliograph failover`
+has fenced is mirrored by no driver until its fence is lifted.
+
+With --once --every 1h the mirror catches up every hour: runs never overlap, FILE is read again
+before each, a signal between two ends it at once, and the exit code is that of the last run.
 
 Ends with 1 when a flow or topic cannot be mirrored (a cluster does not answer, a topic cannot be
 created) or a job such as checkpoints fails; with 3 when a lane is stalled at the end or waits for
@@ -46,17 +58,29 @@ Examples:
   heliograph run mm2.properties
 
   heliograph run mm2.properties --once --master 'local[4]'
+
+  heliograph run mm2.properties --clusters B C
+
+  heliograph run mm2.properties --daemon --log-file /var/log/heliograph.log
 """
 
 
 def run(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="An mm2.properties file, with or without own keys."),
-    ],
+    file: File,
     once: Annotated[
         bool, typer.Option("--once", help="Catch up with the source, settle and end.")
     ] = False,
+    every: Annotated[
+        str | None,
+        typer.Option("--every", metavar="TIME", help="With --once: again every 30m, 1h, 7d."),
+    ] = None,
+    clusters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--clusters", metavar="B C …", help="Only flows with one of these targets; after FILE."
+        ),
+    ] = None,
+    flow: OnlyFlows = None,
     master: Annotated[
         str | None,
         typer.Option("--master", help="Spark master; overrides the file. Default: local[*]."),
@@ -73,17 +97,72 @@ def run(
             "--no-lease", help="Mirror even where another driver leads. Nothing breaks; both work."
         ),
     ] = False,
+    api: Annotated[
+        str | None,
+        typer.Option(
+            "--api", metavar="HOST:PORT", help="Serve the REST API there; overrides `api.listen`."
+        ),
+    ] = None,
+    daemon: Annotated[
+        bool, typer.Option("--daemon", help="Run in the background; returns once it runs.")
+    ] = False,
+    pid_file: Annotated[
+        Path | None, typer.Option("--pid-file", help="Of --daemon; FILE.pid by default.")
+    ] = None,
+    log_file: Annotated[
+        Path | None, typer.Option("--log-file", help="Of --daemon; FILE.log by default.")
+    ] = None,
 ) -> None:
+    every_s = _every_s(every, once=once)
+    if not daemon and (pid_file or log_file):
+        raise typer.BadParameter("--pid-file and --log-file need --daemon")
     start_logging()
-    config = load_config(file)
-    require_kerberos(config.clusters.values())
-    for note in config.notes:
-        log.info("%s", note)
-    if master is not None or slots is not None:
+
+    def loaded() -> MirrorConfig:
+        config = choose(load_config(file), clusters=clusters or (), flows=flow or ())
+        require_kerberos(config.clusters.values())
         engine = config.engine
         update = {"master": master or engine.master, "slots": slots or engine.slots}
         config = config.model_copy(update={"engine": engine.model_copy(update=update)})
-    raise typer.Exit(_verdict(mirror(config, once=once, live=not quiet, lease=not no_lease)))
+        if api is None:
+            return config
+        return config.model_copy(update={"api": _served_at(config.api, api)})
+
+    config = loaded()
+    for note in config.notes:
+        log.info("%s", note)
+    background = Background()
+    if daemon:
+        background = go_to_background(
+            pid_file or Path(f"{file}.pid"), log_file or Path(f"{file}.log")
+        )
+    service = ServiceNotes()
+
+    def runs(status: str) -> None:
+        background.runs()
+        service.running(status)
+
+    with _stop_signals(service.stopping) as stop:
+
+        def mirrored(config: MirrorConfig) -> int:
+            result = mirror(
+                config,
+                once=once,
+                live=not quiet,
+                lease=not no_lease,
+                stop=stop,
+                heard=lambda at: runs(summary(at)),
+            )
+            return _verdict(result)
+
+        if every_s is None:
+            code = mirrored(config)
+        else:
+            # Read again each time: what was changed in between counts from the next run on.
+            code = run_every(
+                every_s, lambda: mirrored(loaded()), stop, failed=EXIT_FAILED, on_wait=runs
+            )
+    raise typer.Exit(code)
 
 
 def mirror(
@@ -93,18 +172,60 @@ def mirror(
     live: bool = True,
     lease: bool = True,
     until: Callable[[Progress], bool] = lambda _: False,
+    stop: StopRequest | None = None,
+    heard: Callable[[RunStatus], None] = lambda _: None,
 ) -> RunResult:
-    """Run a mirror as a command does: signals stop it, and its progress is shown."""
-    stop = StopRequest()
-    with _stop_signals(stop), open_display(live) as display:
+    """Run a mirror as a command does: its progress is shown, and unless the caller has its own
+    `stop`, signals stop it."""
+    with (
+        _stop_signals() if stop is None else nullcontext(stop) as stopping,
+        open_display(live) as display,
+    ):
+
+        def show(at: RunStatus) -> None:
+            display.show(at)
+            heard(at)
+
         return run_mirror(
             config,
             once=once,
             lease=lease,
             until=until,
-            stop=stop,
-            on_progress=display.show,
+            stop=stopping,
+            on_progress=show,
+            services=_services(config),
         )
+
+
+def _served_at(config: ApiConfig, where: str) -> ApiConfig:
+    try:
+        # A model that is copied is not checked: whether the address is safe depends on the rest.
+        return ApiConfig.model_validate({**dict(config), "listen": listen_address(where)})
+    except BadValue as exc:
+        raise typer.BadParameter(f"--api is {exc.why}") from None
+    except ValidationError as exc:
+        sentence = exc.errors()[0]["msg"].removeprefix("Value error, ")
+        raise typer.BadParameter(f"--api: {sentence}") from None
+
+
+def _services(config: MirrorConfig) -> tuple[Service, ...]:
+    if config.api.listen is None:
+        return ()
+    # Loaded where it is asked for: a run without it starts sooner.
+    from heliograph.api.server import api_service
+
+    return (api_service(config.api),)
+
+
+def _every_s(text: str | None, *, once: bool) -> int | None:
+    if text is None:
+        return None
+    if not once:
+        raise typer.BadParameter("--every needs --once: a run that does not end is not repeated")
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise typer.BadParameter(f"--every: {text!r} is no time such as 30m, 1h or 7d")
+    return seconds
 
 
 def _verdict(result: RunResult) -> int:
@@ -121,8 +242,9 @@ def _verdict(result: RunResult) -> int:
 
 
 @contextmanager
-def _stop_signals(stop: StopRequest) -> Iterator[None]:
+def _stop_signals(on_stop: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
     """The first signal drains, the second one ends the process at once."""
+    stop = StopRequest()
 
     def hear(number: int, frame: FrameType | None) -> None:
         if stop.is_made:
@@ -134,10 +256,11 @@ def _stop_signals(stop: StopRequest) -> Iterator[None]:
             raise SystemExit(128 + number)
         log.info("draining in-flight batches; press Ctrl-C again to exit immediately")
         stop.make()
+        on_stop()
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -13,8 +13,7 @@ from rich.live import Live
 from rich.text import Text as Styled
 
 from heliograph.cli.document import At, Document, OrNull, Text
-from heliograph.cli.ledger import only_flows
-from heliograph.cli.options import AsJson, File, OnlyFlow
+from heliograph.cli.options import AsJson, File, OnlyFlows
 from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, remarks, results
 from heliograph.cli.tables import (
     STALLED,
@@ -27,6 +26,7 @@ from heliograph.cli.tables import (
     states,
     topic_table,
 )
+from heliograph.config.choice import choose
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.inspect.status import (
@@ -83,6 +83,12 @@ class _Holder(Document):
     slot_count: int
 
 
+class _Standby(Document):
+    host: str
+    pid: int
+    at_ms: int
+
+
 class _Lane(Document):
     topic: str = At("lane.source.topic")
     partition: int = At("lane.source.partition")
@@ -119,6 +125,7 @@ class _Flow(Document):
     problem: OrNull
     fence: _Fence | None
     carried_by: _Holder | None = At("holder")
+    standbys: tuple[_Standby, ...]
     mirrored_records: int | None
     lag_records: int | None
     lost_records: int | None
@@ -146,10 +153,10 @@ def status(
     lanes: Annotated[
         bool, typer.Option("--lanes", help="One row per lane, not only one per topic.")
     ] = False,
-    flow: OnlyFlow = None,
+    flow: OnlyFlows = None,
     as_json: AsJson = False,
 ) -> None:
-    config = only_flows(load_config(file), flow)
+    config = choose(load_config(file), flows=flow or ())
     try:
         found = asyncio.run(_show(config, topic or [], watch=watch, lanes=lanes, as_json=as_json))
     except KeyboardInterrupt:
@@ -333,6 +340,11 @@ def _waiting_table(lanes: Sequence[WaitingLane]) -> RenderableType:
 
 
 def _carrier(flow: FlowStatus) -> str:
+    standbys = ", ".join(f"{each.host} (pid {each.pid})" for each in flow.standbys)
+    return f"{_leader(flow)}{f'; standby: {standbys}' if standbys else ''}"
+
+
+def _leader(flow: FlowStatus) -> str:
     if flow.fence is not None:
         left = (
             ""

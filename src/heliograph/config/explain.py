@@ -14,7 +14,14 @@ from typing import Final
 from heliograph.config.findings import Setting
 from heliograph.config.keys import Key
 from heliograph.config.load import ExplainedConfig
-from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, ROLES, WORKER_KEYS
+from heliograph.config.mm2.keys import (
+    API_KEYS,
+    ENGINE_KEYS,
+    FLOW_KEYS,
+    REST_KEYS,
+    ROLES,
+    WORKER_KEYS,
+)
 from heliograph.config.mm2.precedence import ResolvedCluster, ResolvedFlow, Scope
 from heliograph.config.mm2.scopes import BOOTSTRAP
 from heliograph.config.schema import ClusterConfig, FlowConfig
@@ -87,11 +94,13 @@ def explain_flow(
 
 
 def explain_engine(explained: ExplainedConfig) -> Iterator[Explanation]:
-    """Spark and the slots, then what was meant for Connect's REST server."""
+    """Spark and the slots, the REST server, then what was meant for Connect's REST server."""
     config, resolution = explained.config, explained.resolution
     engine = _typed(ENGINE_KEYS, config.engine, resolution.engine)
     spark = _listed(resolution.spark)
     yield Explanation(about="engine", part="", values=(*engine, *spark))
+    api = _typed(API_KEYS, config.api, resolution.api)
+    yield Explanation(about="api", part="", values=api)
     rest = _typed(REST_KEYS, None, resolution.rest)
     https = _listed(resolution.rest_https, acts=False)
     yield Explanation(about="Connect's REST server", part="", values=(*rest, *https))

@@ -10,7 +10,7 @@ from enum import Enum
 
 from heliograph.config.keys import Key
 from heliograph.config.mm2.inert import NOT_YET
-from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS
+from heliograph.config.mm2.keys import API_KEYS, ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS
 
 
 def reference_rows() -> dict[str, tuple[str, ...]]:
@@ -19,6 +19,7 @@ def reference_rows() -> dict[str, tuple[str, ...]]:
         "Flows": _rows(key for key in FLOW_KEYS if not key.own),
         "Flows, Heliograph's own": _rows(key for key in FLOW_KEYS if key.own),
         "Engine": _rows(ENGINE_KEYS),
+        "REST server": _rows(API_KEYS),
         "Connect workers": _rows(WORKER_KEYS),
         "Connect's REST server": _rows(REST_KEYS),
     }

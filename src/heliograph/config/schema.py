@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from heliograph.config.api import ApiConfig
 from heliograph.config.keys import INT_MAX, MM2, Own, Seconds
 from heliograph.config.mm2.values import regexes, replicas, start
 from heliograph.config.plugins import TOPIC_FILTER_METHODS, class_or_python
@@ -202,8 +203,12 @@ class MirrorConfig(Section):
     """By alias, in the order of the file."""
     pairs: tuple[FlowConfig, ...]
     """Every ordered pair of clusters: one that is not enabled may still have heartbeats."""
+    chosen: frozenset[FlowId] | None = None
+    """The pairs this process looks after, where it was told to leave some to others."""
     engine: EngineConfig = EngineConfig()
     """Spark and the slots."""
+    api: ApiConfig = ApiConfig()
+    """The REST server of `heliograph run`."""
     secret_variables: frozenset[str] = frozenset()
     """Variables of the environment that hold secrets of the file; no child need see them."""
     notes: tuple[str, ...] = ()
@@ -211,8 +216,19 @@ class MirrorConfig(Section):
 
     @property
     def flows(self) -> tuple[FlowConfig, ...]:
-        """The pairs that mirror records."""
+        """The pairs that mirror records, of those this process looks after."""
+        return tuple(pair for pair in self.chosen_pairs if pair.enabled)
+
+    @property
+    def every_flow(self) -> tuple[FlowConfig, ...]:
+        """The pairs that mirror records, those of other processes included."""
         return tuple(pair for pair in self.pairs if pair.enabled)
+
+    @property
+    def chosen_pairs(self) -> tuple[FlowConfig, ...]:
+        """The pairs this process looks after."""
+        chosen = self.chosen
+        return tuple(pair for pair in self.pairs if chosen is None or pair.id in chosen)
 
     def flow(self, wanted: FlowId) -> FlowConfig:
         for pair in self.pairs:

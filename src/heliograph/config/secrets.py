@@ -28,7 +28,7 @@ PROVIDER_CLASSES: Final = (FILE_PROVIDER, ENV_PROVIDER, DIRECTORY_PROVIDER)
 # The shape of Kafka's ConfigTransformer: the path ends at the first colon, the key at the brace.
 _REFERENCE: Final = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
 _SECRET_NAME: Final = re.compile(
-    r"passw|passphrase|secret|jaas|token(?!\.endpoint)|credential|user\.?info"
+    r"passw|passphrase|secret|jaas|token(?!\.endpoint|s\.file)|credential|user\.?info"
     r"|webhook\.url|ssl\.keystore\.key|(?:api|access|private|encryption|signing)[._-]?key(?!\.file)",
     re.IGNORECASE,
 )

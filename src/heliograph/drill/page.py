@@ -15,8 +15,8 @@ from markupsafe import Markup
 
 from heliograph import __version__
 from heliograph.drill.report import DrillReport, seconds_text, visible
-from heliograph.ledger.drill_note import in_words
 from heliograph.model import OffsetRange
+from heliograph.words import in_words
 
 _BARS_MAX: Final = 30
 """Topics drawn; a sentence counts the others."""

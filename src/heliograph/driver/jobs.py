@@ -29,7 +29,7 @@ def periodic_jobs(
 ) -> tuple[PeriodicJob, ...]:
     """Every loop of every pair; a pair that mirrors nothing may still have heartbeats."""
     return tuple(
-        loop for pair in config.pairs for loop in _jobs_of(pair, clients, ledgers, progress)
+        loop for pair in config.chosen_pairs for loop in _jobs_of(pair, clients, ledgers, progress)
     )
 
 

@@ -22,6 +22,7 @@ from heliograph.clock import monotonic_s
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.driver.assignment import assign, weigh
 from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
+from heliograph.driver.policies import Policies
 from heliograph.driver.prepare import Prepared, prepare_target
 from heliograph.driver.problems import problem_of
 from heliograph.errors import BrokerError, MirrorError, NotAuthorised
@@ -35,10 +36,8 @@ from heliograph.model import (
     LaneId,
     LaneLoad,
     LaneProgress,
-    OffsetRange,
     SlotId,
     Stalled,
-    StallReason,
     TopicName,
 )
 from heliograph.takeover.pending import PendingAdoption
@@ -96,20 +95,6 @@ class _Planned:
     """Whether the source's heartbeats, which are mirrored, are only being created."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decided:
-    """The stall of a lane that a decision was written for: the slot needs a moment to follow it.
-
-    The same may happen again before anything was mirrored: more is lost, or there is yet another
-    topic. That is another stall, and decided on again; a report of this one that comes late is not,
-    for a second start at its position would take away what was mirrored since.
-    """
-
-    position: int
-    since_ms: int
-    lost: OffsetRange | None
-
-
 class Reconciler:
     """All flows of one configuration, on the driver's loop.
 
@@ -145,7 +130,8 @@ class Reconciler:
             flow.id: _FlowState(flow, PendingAdoption(flow, clients.target(flow.id)))
             for flow in config.flows
         }
-        self._decided: dict[LaneId, _Decided] = {}
+        configs = {flow.id: flow for flow in config.flows}
+        self._policies = Policies(configs, ledgers)
         self._handing_out = asyncio.Lock()
         self._retrying_since_s: dict[LaneId, float] = {}
         self._began_s = monotonic_s()
@@ -252,18 +238,24 @@ class Reconciler:
     async def apply_policies(self, slots: SlotPool) -> Mapping[LaneId, LaneProgress]:
         """Follow the lanes; apply policies where a lane waits for a decision."""
         progress = slots.progress()
-        by_id = {lane.id: lane for lane in self.lanes}
-        failed: set[FlowId] = set()
-        for lane_id, at in progress.items():
-            if not isinstance(at.state, Stalled) or at.state.retrying or lane_id not in by_id:
-                continue
-            if lane_id.flow in failed:
-                continue  # a ledger that did not answer for one lane is not asked for each
+        stalled = [
+            at
+            for at in progress.values()
+            if isinstance(at.state, Stalled) and not at.state.retrying
+        ]
+        lanes = {lane.id: lane for lane in self.lanes} if stalled else {}
+        for flow, waiting in self._policies.undecided(stalled, lanes).items():
             try:
-                await self._decide(slots, by_id[lane_id], at, at.state)
+                outcome = await blocking(self._policies.decide, flow, waiting)
             except Exception as exc:  # noqa: BLE001 - shown, and decided at the next look
-                failed.add(lane_id.flow)
-                self._failed(self._flows[lane_id.flow], problem_of(exc, f"{lane_id}: not decided"))
+                self._failed(self._flows[flow], problem_of(exc, "not decided"))
+                continue
+            if outcome.resumed:
+                slots.resume(outcome.resumed)
+            if outcome.renewed:
+                self._flows[flow].due_s = 0.0  # the lanes must learn the new topics' ids
+            if outcome.problem is not None:
+                self._failed(self._flows[flow], outcome.problem)
         return progress
 
     def finished(self, progress: Mapping[LaneId, LaneProgress]) -> bool:
@@ -300,7 +292,7 @@ class Reconciler:
         """Whether nothing this driver or its slots do is likely to let the lane go on."""
         if state.retrying:
             return monotonic_s() - self._retrying_since_s[lane] >= self.STALL_S_MAX
-        return not self._has_policy(lane.flow, state)
+        return not self._policies.lets_go_on(lane.flow, state)
 
     def _trouble(self, flow: FlowId) -> Trouble | None:
         return self._leaderships.troubles.get(flow) or self._flows[flow].trouble
@@ -365,7 +357,7 @@ class Reconciler:
             return False
         return flow.heartbeats.replicated and any(
             pair.heartbeats.enabled and pair.id.target == flow.id.source
-            for pair in self._config.pairs
+            for pair in self._config.chosen_pairs
         )
 
     def _hidden_topics(
@@ -392,7 +384,7 @@ class Reconciler:
     ) -> tuple[GoneTopic, ...]:
         found = find_deleted(
             state.config,
-            self._config.flows,
+            self._config.every_flow,
             source_admin=self._admins[state.config.id.source],
             source=source,
             target=target,
@@ -450,35 +442,6 @@ class Reconciler:
                     assignment[placed[lane.id]].append(lane)
             abandoned = frozenset(filter(self._leaderships.abandons, self._flows))
             slots.apply({slot: tuple(some) for slot, some in assignment.items()}, abandoned)
-
-    async def _decide(self, slots: SlotPool, lane: Lane, at: LaneProgress, state: Stalled) -> None:
-        decided = _Decided(position=at.position, since_ms=state.since_ms, lost=state.lost)
-        if self._decided.get(lane.id) == decided or not self._has_policy(lane.id.flow, state):
-            return
-        if state.lost is not None:
-            if await blocking(self._ledgers.skip, lane, at, state.lost):
-                log.warning(
-                    "%s: gave up source offsets [%d, %d)", lane.id, state.lost.start, state.lost.end
-                )
-            is_known = True
-        else:
-            renewed = await blocking(self._ledgers.restart, lane, at)
-            log.warning("%s: goes on with the recreated topic", lane.id)
-            is_known = renewed == lane.source_topic_id
-        self._decided[lane.id] = decided
-        if is_known:
-            slots.resume([lane.id])
-        else:
-            self._flows[lane.id.flow].due_s = 0.0  # the lane must learn the new topic's id
-
-    def _has_policy(self, flow: FlowId, state: Stalled) -> bool:
-        """Whether the configuration says what becomes of a lane that stalls like this."""
-        config = self._flows[flow].config
-        if state.reason is StallReason.RETENTION_OVERRUN and state.lost is not None:
-            return config.on_retention_overrun == "skip"
-        return (
-            state.reason is StallReason.TOPIC_RECREATED and config.on_topic_recreated == "restart"
-        )
 
 
 def _words_on_unadopted(partitions: int) -> str:

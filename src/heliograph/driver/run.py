@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from heliograph.broker.blocking import Changed, blocking, first_of, on_loop
 from heliograph.broker.clients import Clients
 from heliograph.broker.kerberos import require_kerberos
 from heliograph.clock import monotonic_s
+from heliograph.config.choice import choose
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.config.tls.oauth import require_signer
@@ -38,9 +40,10 @@ from heliograph.engine.slots import Slots
 from heliograph.engine.supervisor import SlotHealth
 from heliograph.engine.task import make_shuttle
 from heliograph.ledger.access import LedgerAccess
+from heliograph.ledger.leadership import Leaderships
 from heliograph.ledger.lease import Leases
 from heliograph.ledger.service import LedgerService
-from heliograph.model import FlowId, LaneId, LaneProgress, Stalled
+from heliograph.model import FlowId, LaneId, LaneLoad, LaneProgress, SlotId, Stalled
 from heliograph.words import counted
 
 log = logging.getLogger("heliograph")
@@ -68,6 +71,30 @@ class RunStatus:
     """Why a flow is not mirrored, or a job of it does not work."""
     standby: Mapping[FlowId, str] = field(default_factory=dict)
     """Which driver mirrors a flow that this one stands by for."""
+    at_s: float = field(default_factory=monotonic_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveMirror:
+    """A mirror while it runs, for what is served beside it. Used on its loop alone."""
+
+    config: MirrorConfig
+    ledgers: LedgerAccess
+    leaderships: Leaderships
+    status: Callable[[], RunStatus | None]
+    """As last reported, at most a second ago; None before the slots were started."""
+    phase: Callable[[], str]
+    """What the run was last heard to do, in a few words."""
+    placed: Callable[[], Mapping[LaneId, SlotId]]
+    loads: Callable[[], Mapping[LaneId, LaneLoad]]
+    """Not before there is a status."""
+
+
+Service = Callable[[LiveMirror], AbstractAsyncContextManager[object]]
+"""Something served beside a mirror, from before its first lease until it has settled.
+
+Entered and left on the mirror's loop. What raises on entering keeps the mirror from beginning.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,24 +124,39 @@ class RunResult:
 def run(
     config: MirrorConfig | Path | str,
     *,
+    clusters: Sequence[str] = (),
+    flows: Sequence[str] = (),
     once: bool = False,
     lease: bool = True,
     until: Callable[[Progress], bool] = lambda _: False,
     stop: StopRequest | None = None,
     on_progress: Callable[[RunStatus], None] = lambda _: None,
+    services: Sequence[Service] = (),
 ) -> RunResult:
-    """Mirror all flows of `config`, a file or what was loaded from one; blocks until it ends.
+    """Mirror the flows of `config`, a file or what was loaded from one; blocks until it ends.
+
+    Of all flows, or only those whose target is one of `clusters` and those named in `flows`.
 
     It ends, drained, when `stop` is made, when `until` says so of the lanes' progress (asked at
     least once a second), or `once` every lane has caught up. `on_progress` hears how it goes, at
     most four times a second; like `until` it is called on the loop and must not block. Without
-    `lease` a flow is mirrored even where another driver leads it. Raises `MirrorError`.
+    `lease` a flow is mirrored even where another driver leads it. `services` are served beside
+    the mirror while it runs, such as `heliograph.api.server:api_service`. Raises `MirrorError`.
     docs/guides/library.md has an example.
     """
     if not isinstance(config, MirrorConfig):
         config = load_config(Path(config))
+    config = choose(config, clusters=clusters, flows=flows)
     return asyncio.run(
-        run_mirror(config, once=once, lease=lease, until=until, stop=stop, on_progress=on_progress)
+        run_mirror(
+            config,
+            once=once,
+            lease=lease,
+            until=until,
+            stop=stop,
+            on_progress=on_progress,
+            services=services,
+        )
     )
 
 
@@ -126,6 +168,7 @@ async def run_mirror(
     until: Callable[[Progress], bool] = lambda _: False,
     stop: StopRequest | None = None,
     on_progress: Callable[[RunStatus], None] = lambda _: None,
+    services: Sequence[Service] = (),
 ) -> RunResult:
     """As `run`, for a caller that has a loop."""
     require_kerberos(config.clusters.values())
@@ -134,7 +177,7 @@ async def run_mirror(
         config, once=once, lease=lease, until=until, stop=stop, on_progress=on_progress
     )
     try:
-        return await mirror.run()
+        return await mirror.run(services)
     except BaseExceptionGroup as group:
         # Tasks fail with their group; what went wrong first is what the caller should hear.
         raise _first(group) from group
@@ -157,6 +200,8 @@ class _Mirror:
         self._stop = stop or StopRequest()
         self._on_progress = on_progress
         self._began_s = monotonic_s()
+        self._latest: RunStatus | None = None
+        self._last_phase = "starting"
         self._slots_changed = Changed()
         self._spark_gone = asyncio.Event()
         self._slots = Slots(
@@ -172,18 +217,33 @@ class _Mirror:
         self._leaderships = self._leases.leaderships
         self._spark = SparkApplication(config, self._phase)
         self._stopping = asyncio.ensure_future(self._stop.wait())
+        self._leasing: asyncio.Task[None]
 
-    async def run(self) -> RunResult:
+    @property
+    def live(self) -> LiveMirror:
+        return LiveMirror(
+            config=self._config,
+            ledgers=self._ledgers,
+            leaderships=self._leaderships,
+            status=lambda: self._latest,
+            phase=lambda: self._last_phase,
+            placed=self._slots.current,
+            loads=self._slots.loads,
+        )
+
+    async def run(self, services: Sequence[Service]) -> RunResult:
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with AsyncExitStack() as served, asyncio.TaskGroup() as tasks:
+                for service in services:
+                    await served.enter_async_context(service(self.live))
                 # Claimed while Spark starts, and renewed until nothing is carried any more.
-                leasing = tasks.create_task(self._leases.run())
+                self._leasing = tasks.create_task(self._leases.run())
                 try:
                     if not self._config.flows:
                         return await self._run_heartbeats()
                     return await self._run_with_spark()
                 finally:
-                    leasing.cancel()
+                    self._leasing.cancel()
         finally:
             self._stopping.cancel()
             await self._leases.release()
@@ -200,7 +260,7 @@ class _Mirror:
             async with asyncio.TaskGroup() as tasks:
                 working = tasks.create_task(jobs.run())
                 while not (self._once or self._stop.is_made or self._until({})):
-                    self._on_progress(RunStatus(progress={}, slots=(), problems=jobs.problems))
+                    self._show(RunStatus(progress={}, slots=(), problems=jobs.problems))
                     await asyncio.wait({self._stopping}, timeout=_QUIET_S_MAX)
                 working.cancel()
                 await (jobs.finish() if self._once else jobs.settle())
@@ -258,9 +318,14 @@ class _Mirror:
                     task.cancel()
             progress = self._slots.progress()
             self._phase("draining")
-            await self._slots.drain(_DRAIN_S_MAX)
+            is_drained = await self._slots.drain(_DRAIN_S_MAX)
             progress = self._slots.progress() or progress
             self._report_now(reconciler, jobs)
+            if is_drained:
+                # Nothing is carried any more: a standby need not wait for the end of Spark.
+                self._leasing.cancel()
+                await asyncio.wait({self._leasing})
+                await self._leases.release()
             self._phase("settled")
             return RunResult(
                 progress=progress,
@@ -327,7 +392,7 @@ class _Mirror:
             await self._next_change(_QUIET_S_MAX)
 
     def _report_now(self, reconciler: Reconciler, jobs: PeriodicJobs) -> None:
-        self._on_progress(
+        self._show(
             RunStatus(
                 progress=self._slots.progress(),
                 slots=self._slots.health(),
@@ -335,6 +400,10 @@ class _Mirror:
                 standby=self._leaderships.standing_by,
             )
         )
+
+    def _show(self, status: RunStatus) -> None:
+        self._latest = status
+        self._on_progress(status)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
         """Whether `work` came to its end before the mirror was asked to stop."""
@@ -361,6 +430,7 @@ class _Mirror:
         return (*drills, *audit_jobs(config, audits))
 
     def _phase(self, what: str) -> None:
+        self._last_phase = what
         log.info("[%.1f s] %s", monotonic_s() - self._began_s, what)
 
 

@@ -252,7 +252,7 @@ def _with_own_topics(outlook: FlowPlan, config: MirrorConfig, seen: Observation)
     is told with the flow of the other direction."""
     flow = outlook.flow
     back = FlowId(source=flow.target, target=flow.source)
-    pairs = [p for p in config.pairs if p.id == flow or (p.id == back and not p.enabled)]
+    pairs = [p for p in config.chosen_pairs if p.id == flow or (p.id == back and not p.enabled)]
     found: list[OwnTopicOutlook] = []
     notes: list[PlanNote] = []
     for topic in (topic for pair in pairs for topic in own_topics(pair)):

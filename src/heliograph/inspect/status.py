@@ -29,6 +29,7 @@ from heliograph.ledger.locations import (
     first_offset_difference,
     locate_lanes,
 )
+from heliograph.ledger.standby_note import StandbyDriver, standbys_of
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicPartition
@@ -83,6 +84,8 @@ class FlowStatus:
     """The driver whose lease on the flow has not expired."""
     lanes: tuple[LaneStatus, ...]
     problem: str = ""
+    standbys: tuple[StandbyDriver, ...] = ()
+    """Drivers that take over when the holder is gone."""
     fence: Fence | None = None
     """Why no driver may mirror the flow."""
     last_drill: LastDrill | None = None
@@ -246,6 +249,7 @@ class StatusReader:
             flow=flow.id,
             producer=view.flow,
             holder=holder,
+            standbys=standbys_of(view, now_ms()),
             lanes=tuple(lanes),
             problem=problem,
             fence=fence,

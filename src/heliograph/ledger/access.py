@@ -10,7 +10,15 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -23,37 +31,24 @@ from heliograph.config.schema import ClientRole, ClusterConfig, MirrorConfig
 from heliograph.errors import (
     BrokerError,
     BrokerUnreachable,
-    InvariantError,
     LeaderMoved,
     MirrorError,
     NoLedger,
 )
+from heliograph.ledger.decisions import NewStart, Overrun, Waiting, begin_lanes_at
 from heliograph.ledger.entries import (
     Entry,
     FlowEntry,
     LeaseEntry,
     LeaseKey,
-    LossEntry,
-    StartEntry,
     Tombstone,
-    key_of,
     ledger_topic,
 )
 from heliograph.ledger.holder import HolderWatch, is_gone, is_here
-from heliograph.ledger.positions import position_from_sequence
 from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
-from heliograph.model import (
-    ClusterAlias,
-    FlowId,
-    Lane,
-    LaneProgress,
-    OffsetRange,
-    StallReason,
-    TopicId,
-    TopicName,
-)
+from heliograph.model import ClusterAlias, FlowId, LaneId, TopicId, TopicName
 from heliograph.processes import new_signature
 
 T = TypeVar("T")
@@ -123,6 +118,11 @@ class LedgerAccess:
         claimed = claim_lease(self._store(flow), entry, over)
         return await within(claimed, _CALL_S_MAX, f"ledger of {flow}")
 
+    async def renew(self, flow: FlowId, entry: LeaseEntry) -> LeaseEntry | None:
+        """As `claim`, for a lease that was ours when the ledger was last read."""
+        renewed = _write_lease(self._store(flow), entry)
+        return await within(renewed, _CALL_S_MAX, f"ledger of {flow}")
+
     async def let_go(self, flow: FlowId, entry: LeaseEntry) -> None:
         """End a lease that is ours."""
         ended = replace(entry, at_ms=now_ms(), lease_ms=0)
@@ -142,37 +142,51 @@ class LedgerAccess:
         keys = [key for lane in lanes for key in view.lane_keys(lane.topic, lane.partition)]
         await self.note(flow, [Tombstone(key=key) for key in keys])
 
-    async def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> bool:
-        """Decide that `lost` is given up: counted for ever, and the lane goes on behind it.
+    async def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[bool | BrokerError]:
+        """Decide what is given up: counted for ever, and each lane goes on behind it.
 
-        False where that was taken back, since the target's log went on meanwhile.
+        Of each lane in turn: False where that was taken back, since the target's log went on
+        meanwhile; what its leader answered, where that is not known.
         """
-        source = lane.id.source
-        loss = LossEntry(
-            topic=source.topic,
-            partition=source.partition,
-            position=progress.position,
-            lost=lost,
-            reason=StallReason.RETENTION_OVERRUN,
-            at_ms=now_ms(),
-        )
-        return await self._begin_at(lane, progress, lost.end, loss)
+        wanted = [
+            NewStart(lane=each.lane, at=each.at, source_offset=each.lost.end, lost=each.lost)
+            for each in overrun
+        ]
+        return await self._begin_at(flow, wanted)
 
-    async def restart(self, lane: Lane, progress: LaneProgress) -> TopicId:
-        """Decide that the lane goes on with the recreated source topic, from its first record.
+    async def restart(self, flow: FlowId, lanes: Sequence[Waiting]) -> list[TopicId | BrokerError]:
+        """Decide that lanes go on with the recreated source topics, from their first records.
 
-        Returns that topic's id: the lane may still name the one that is gone.
+        Returns those topics' ids: the lanes may still name the ones that are gone.
         """
-        source = self._cluster(lane.id.flow.source, "consumer")
-        await source.refresh([lane.id.source.topic])
-        first = (await source.list_offsets([lane.id.source], EARLIEST))[lane.id.source]
-        if isinstance(first, BrokerError):
-            raise first
-        topic = source.topic(lane.id.source.topic)
-        if topic is None:
-            raise BrokerUnreachable(f"cluster {source.alias}: {lane.id.source} is gone again")
-        await self._begin_at(replace(lane, source_topic_id=topic.id), progress, first)
-        return topic.id
+        source = self._cluster(flow.source, "consumer")
+        await source.refresh({each.lane.id.source.topic for each in lanes})
+        firsts = await source.list_offsets([each.lane.id.source for each in lanes], EARLIEST)
+        answers: dict[LaneId, TopicId | BrokerError] = {}
+        wanted: list[NewStart] = []
+        for each in lanes:
+            at, topic = each.lane.id.source, source.topic(each.lane.id.source.topic)
+            first = firsts[at]
+            if isinstance(first, BrokerError):
+                answers[each.lane.id] = first
+            elif topic is None:
+                gone = BrokerUnreachable(f"cluster {source.alias}: {at} is gone again")
+                answers[each.lane.id] = gone
+            else:
+                lane = replace(each.lane, source_topic_id=topic.id)
+                wanted.append(NewStart(lane=lane, at=each.at, source_offset=first))
+                answers[lane.id] = topic.id
+        for new, begun in zip(wanted, await self._begin_at(flow, wanted), strict=True):
+            if isinstance(begun, BrokerError):
+                answers[new.lane.id] = begun
+        return [answers[each.lane.id] for each in lanes]
+
+    async def _begin_at(self, flow: FlowId, wanted: list[NewStart]) -> list[bool | BrokerError]:
+        if not wanted:
+            return []
+        target = self._cluster(flow.target, "producer")
+        begun = begin_lanes_at(self._store(flow), target, wanted, author=self.author)
+        return await within(begun, _CALL_S_MAX, f"ledger of {flow}")
 
     async def close(self) -> None:
         for store in self._stores.values():
@@ -191,67 +205,6 @@ class LedgerAccess:
             target = self._cluster(flow.target, "producer")
             self._stores[flow] = LedgerStore(target, ledger_topic(flow.source))
         return self._stores[flow]
-
-    async def _begin_at(
-        self, lane: Lane, progress: LaneProgress, source_offset: int, *losses: LossEntry
-    ) -> bool:
-        """Write a start at the lane's position, and take it back if that position is taken.
-
-        A slot that was given up may have sent a batch of what the lane had next before. If it lands
-        before the start is durable, its records are not what the start says: the position after
-        them would be followed to source offsets that were never read.
-        """
-        flow = lane.id.flow
-        await self.view(flow)
-        record = self._store(flow).view.begun_lane(lane.id.source.topic, lane.id.source.partition)
-        last = None if record is None else record.starts[-1]
-        # The first start at a position counts. Where nothing was mirrored since the last one, this
-        # one takes its key: what that one begins with is gone, so nobody can follow it any more.
-        replaced = last if last is not None and last.position == progress.position else None
-        start = self._start(lane, progress, source_offset, last, replaced)
-        await self.note(flow, [*losses, start])
-        if await self._last_position(lane, progress.position) <= progress.position:
-            return True
-        log.warning("%s: its log went on by itself, the start is taken back", lane.id)
-        before = Tombstone(key=start.key) if replaced is None else replaced
-        await self.note(flow, [*(Tombstone(key=key_of(loss)) for loss in losses), before])
-        return False
-
-    async def _last_position(self, lane: Lane, near: int) -> int:
-        """After the last record of the lane that its target's leader remembers; 0 if none."""
-        producer = self._store(lane.id.flow).view.flow
-        if producer is None:
-            return 0
-        target = self._cluster(lane.id.flow.target, "producer")
-        await target.refresh([lane.target.topic])
-        asked = target.last_sequences([lane.target], producer.producer_id)
-        sequence = (await within(asked, _CALL_S_MAX, f"{lane.target}"))[lane.target]
-        if isinstance(sequence, BrokerError):
-            raise sequence
-        return 0 if sequence < 0 else position_from_sequence(sequence, near)
-
-    def _start(
-        self,
-        lane: Lane,
-        progress: LaneProgress,
-        source_offset: int,
-        last: StartEntry | None,
-        replaced: StartEntry | None,
-    ) -> StartEntry:
-        if progress.target_next_offset < 0:
-            raise InvariantError(f"{lane.id}: decided on before the target's log was asked")
-        return StartEntry(
-            topic=lane.id.source.topic,
-            partition=lane.id.source.partition,
-            position=progress.position,
-            author=self.author if replaced is None else replaced.author,
-            source_offset=source_offset,
-            target_offset=progress.target_next_offset,
-            source_topic_id=lane.source_topic_id,
-            target_topic_id=last.target_topic_id if last is not None else None,
-            at_ms=now_ms(),
-            adopted=replaced is not None and replaced.adopted,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,24 +294,32 @@ async def claim_lease(
     await store.catch_up()
     holder = store.view.holder
     if holder is None or holder.author == entry.author:
-        await store.write_or_refuse([entry])
-    elif holder == over:
-        # All readers give the lease to an entry later than the holder's last. Just later: if the
-        # holder renews at this very moment, this entry counts for nothing, whatever the clocks say.
-        await store.write_or_refuse([replace(entry, at_ms=holder.until_ms + 1)])
-    else:
+        return await _write_lease(store, entry)
+    if holder != over:
         return holder
-    # Another process may have been first; then it leads, and this one lets go at once: see
-    # `LedgerView.holder`.
-    await store.catch_up()
-    if store.view.holder is None or store.view.holder.author != entry.author:
-        await store.write_or_refuse([replace(entry, lease_ms=0)])
-    elif holder is not None and holder == over:
+    # All readers give the lease to an entry later than the holder's last. Just later: if the
+    # holder renews at this very moment, this entry counts for nothing, whatever the clocks say.
+    taken = await _write_lease(store, replace(entry, at_ms=holder.until_ms + 1))
+    if taken is not None and taken.author == entry.author:
         # The entries of the one before are gone with the next compaction: one from a clock that is
         # ahead would seem to be later than all that follow.
         await store.write_or_refuse([Tombstone(key=LeaseKey(author=over.author)), entry])
         await store.catch_up()
     return store.view.holder
+
+
+async def _write_lease(store: LedgerStore, entry: LeaseEntry) -> LeaseEntry | None:
+    """Who leads once the entry is in the ledger.
+
+    Another process may have been first; then it leads, and this one lets go at once: see
+    `LedgerView.holder`.
+    """
+    await store.write_or_refuse([entry])
+    await store.catch_up()
+    holder = store.view.holder
+    if holder is None or holder.author != entry.author:
+        await store.write_or_refuse([replace(entry, lease_ms=0)])
+    return holder
 
 
 async def require_unled(store: LedgerStore, flow: FlowId) -> LeaseEntry | None:

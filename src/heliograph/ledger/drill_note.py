@@ -15,6 +15,7 @@ from heliograph.errors import WireError
 from heliograph.ledger.entries import MemoEntry, Tombstone
 from heliograph.ledger.memo import Memo, forget_memo
 from heliograph.ledger.view import LedgerView
+from heliograph.words import seconds_of
 
 SCHEDULE_SUBJECT: Final = "drill"
 LAST_SUBJECT: Final = "drill.last"
@@ -23,8 +24,6 @@ RETRY_S: Final = 600.0
 """After a drill that could not be done; it is not held back for a whole interval."""
 _REASONS_MAX: Final = 20
 _REASON_CHARS_MAX: Final = 500
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_EVERY: Final = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
 Verdict = Literal["pass", "fail", "not done"]
 
 
@@ -72,21 +71,12 @@ class LastDrill:
 
 def every_s(text: str) -> int:
     """The seconds of `90m`, `7d`, `2w`; raises `ValueError` with a sentence."""
-    found = _EVERY.fullmatch(text.strip())
-    if found is None:
+    seconds = seconds_of(text)
+    if seconds is None:
         raise ValueError(f"{text!r} is no time between drills: write a number and s, m, h, d or w")
-    seconds = int(found[1]) * _UNITS_S[found[2]]
     if seconds < EVERY_S_MIN:
         raise ValueError(f"{text!r} is less than the {EVERY_S_MIN} s that must lie between drills")
     return seconds
-
-
-def in_words(seconds: float) -> str:
-    """`7 d` for a week's seconds: the largest unit that leaves no rest."""
-    for unit in ("d", "h", "m"):
-        if seconds >= _UNITS_S[unit] and seconds % _UNITS_S[unit] == 0:
-            return f"{seconds / _UNITS_S[unit]:g} {unit if unit != 'm' else 'min'}"
-    return f"{seconds:g} s"
 
 
 def next_due_ms(schedule: Schedule, last: LastDrill | None) -> int:

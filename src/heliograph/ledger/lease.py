@@ -11,6 +11,7 @@ driver that could not renew in that time, and so may have missed a fence, stops 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import os
@@ -34,12 +35,16 @@ from heliograph.ledger.leadership import (
     Standby,
     Trouble,
 )
+from heliograph.ledger.standby_note import StandbyDriver, with_standby, without_standby
 from heliograph.model import FlowId
 
 log = logging.getLogger("heliograph")
 
 _LOOKS_PER_LEASE: Final = 15
 _RENEWALS_PER_LEASE: Final = 3
+_NOTED_LEASES: Final = 3
+"""How long a standby counts as one after it said so, which it does once in a lease."""
+_NOTE_S_MAX: Final = 2.0
 _CERTAIN_SHARE: Final = 0.875
 """Of the lease, from its last renewal: what is left is for taking the lanes off the slots."""
 
@@ -131,6 +136,8 @@ class _FlowLease:
         self._certain_s = -math.inf
         """When that was begun which last proved that this driver may lead: a renewal that is in the
         ledger, or without leases a look that found no fence."""
+        self._noted_s: float | None = None
+        """When this driver last noted in the ledger that it stands by; None where it does not."""
         self._error: MirrorError | None = None
         """Why the last look failed; None if it did not."""
         self._logged = ""
@@ -156,7 +163,10 @@ class _FlowLease:
             async with asyncio.timeout(max(0.0, ends_s - monotonic_s()) if leads else None):
                 await self._look()
         except TimeoutError:
-            silent = BrokerUnreachable(f"cluster {self.id.target} does not answer")
+            silent = BrokerUnreachable(
+                f"cluster {self.id.target} did not answer within driver.lease.ms "
+                f"({self._lease_s * 1000:.0f})"
+            )
             self._failed(self._error or silent, ends_s)
         except MirrorError as exc:
             self._failed(exc, ends_s)
@@ -184,12 +194,15 @@ class _FlowLease:
         held, self._held = self._held, None
         if isinstance(self._leaderships[self.id], Leading):
             self._leaderships[self.id] = Standby()
-        if held is None:
-            return
-        try:
-            await self._ledgers.let_go(self.id, held)
-        except MirrorError as exc:
-            log.warning("lease of %s not released, it expires by itself: %s", self.id, exc)
+        if held is not None:
+            try:
+                await self._ledgers.let_go(self.id, held)
+            except MirrorError as exc:
+                log.warning("lease of %s not released, it expires by itself: %s", self.id, exc)
+        # The note goes out of date by itself, so a dead cluster does not keep the driver.
+        with contextlib.suppress(MirrorError, TimeoutError):
+            async with asyncio.timeout(_NOTE_S_MAX):
+                await self._stand_by_no_more()
 
     async def _has_settled(self) -> bool:
         """Wait, within a look's time, until a fenced flow that is still held has settled."""
@@ -214,7 +227,7 @@ class _FlowLease:
         if fence is None and is_new:
             fence = await self._failback_first()
         if fence is not None:
-            await self._stand_down(fence)
+            await self._stand_down(fence, holder)
             return
         if isinstance(self._leaderships[self.id], Fenced):
             log.info("fence of %s lifted", self.id)
@@ -225,7 +238,7 @@ class _FlowLease:
         elif self._needs_no_claim(holder):
             await self._observe_holder(holder)
         else:
-            await self._claim()
+            await self._claim(holder)
 
     async def _failback_first(self) -> Fence | None:
         """A way back that begins by itself would copy all that is there behind what is there.
@@ -234,7 +247,7 @@ class _FlowLease:
         written to both clusters since, and only a failback finds where their histories part.
         """
         there = FlowId(source=self.id.target, target=self.id.source)
-        is_enabled = any(flow.id == there for flow in self._config.flows)
+        is_enabled = any(flow.id == there for flow in self._config.every_flow)
         if not (is_enabled and self._flow.policy.keeps_names):
             return None
         admin, ledger = ClusterAdmin(self._config.target_of(there)), ledger_topic(there.source)
@@ -251,22 +264,27 @@ class _FlowLease:
             return holder is not None and self._other.expired != holder
         return self._is_ours(holder) and not self._renewal_is_due
 
-    async def _stand_down(self, fence: Fence) -> None:
+    async def _stand_down(self, fence: Fence, holder: LeaseEntry | None) -> None:
         """Nothing is begun any more; the lease is let go once nothing is under way."""
         if not isinstance(self._leaderships[self.id], Fenced):
             log.warning("flow %s is fenced, not mirroring: %s", self.id, fence.why)
         self._leaderships[self.id] = Fenced(fence)
         if self._held is not None and self._renewal_is_due:
             # A failover waits for the flow to stand still and must not take this driver for dead.
-            await self._claim()
+            await self._claim(holder)
 
     @property
     def _renewal_is_due(self) -> bool:
         return monotonic_s() - self._certain_s >= self._lease_s / _RENEWALS_PER_LEASE
 
-    async def _claim(self) -> None:
+    async def _claim(self, seen: LeaseEntry | None) -> None:
+        """Take the lease, or renew what this look has seen to be ours: over a long link every round
+        trip counts."""
         began_s = monotonic_s()
-        holder = await self._ledgers.claim(self.id, self._entry(), over=self._other.expired)
+        if self._held is not None and self._is_ours(seen):
+            holder = await self._ledgers.renew(self.id, self._entry())
+        else:
+            holder = await self._ledgers.claim(self.id, self._entry(), over=self._other.expired)
         if self._is_ours(holder):
             self._certain_s = began_s
         await self._observe_holder(holder)
@@ -290,6 +308,7 @@ class _FlowLease:
                 log.info("flow %s: taken over", self.id)
             self._held, self._other, self._logged = holder, HolderWatch(), ""
             self._become(Leading())
+            await self._stand_by_no_more()
             return
         if self._held is not None and holder is not None:
             log.warning("flow %s: %s pid %d took the lease", self.id, holder.host, holder.pid)
@@ -303,9 +322,35 @@ class _FlowLease:
         if is_gone(holder) and self._other.left_s > 0:
             log.info("flow %s: %s pid %d is gone", self.id, holder.host, holder.pid)
             self._other.expire()
-            await self._claim()
+            await self._claim(holder)
             return
         self._log_once(f"standby: flow {self.id} is led by {holder.host} pid {holder.pid}")
+        await self._note_standby()
+
+    async def _note_standby(self) -> None:
+        """For `heliograph status`; who leads next is decided without it."""
+        if self._noted_s is not None and monotonic_s() - self._noted_s < self._lease_s:
+            return
+        me = StandbyDriver(
+            author=self._ledgers.author,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            at_ms=now_ms(),
+            lasts_ms=int(_NOTED_LEASES * self._lease_s * 1000),
+        )
+        note = await self._ledgers.ask(self.id, lambda view: with_standby(view, me))
+        await self._ledgers.note(self.id, [note])
+        self._noted_s = monotonic_s()
+
+    async def _stand_by_no_more(self) -> None:
+        if self._noted_s is None:
+            return
+        self._noted_s = None
+        author = self._ledgers.author
+        note = await self._ledgers.ask(
+            self.id, lambda view: without_standby(view, author, now_ms())
+        )
+        await self._ledgers.note(self.id, [note])
 
     def _become(self, value: Leading | Standby) -> None:
         """A fence outweighs the lease, which a fenced flow only renews until it has settled."""

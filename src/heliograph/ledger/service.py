@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from heliograph.acl import AclBinding
 from heliograph.broker.blocking import end_other_tasks
 from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig
-from heliograph.errors import InvariantError
+from heliograph.errors import BrokerError, InvariantError
 from heliograph.ledger.access import LedgerAccess
+from heliograph.ledger.decisions import Overrun, Waiting
 from heliograph.ledger.entries import AclEntry, AclKey, Entry, FlowEntry, LeaseEntry, Tombstone
 from heliograph.ledger.view import LedgerView
-from heliograph.model import (
-    ClusterAlias,
-    FlowId,
-    Lane,
-    LaneProgress,
-    OffsetRange,
-    TopicId,
-    TopicName,
-)
+from heliograph.model import ClusterAlias, FlowId, TopicId, TopicName
 
 T = TypeVar("T")
 
@@ -70,16 +63,13 @@ class LedgerService:
         """As `LedgerAccess.claim`."""
         return self._call(self._access.claim(flow, entry, over))
 
-    def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> bool:
-        """Decide that `lost` is given up: counted for ever, and the lane goes on behind it.
+    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[bool | BrokerError]:
+        """As `LedgerAccess.skip`."""
+        return self._call(self._access.skip(flow, overrun))
 
-        False where that was taken back, since the target's log went on meanwhile.
-        """
-        return self._call(self._access.skip(lane, progress, lost))
-
-    def restart(self, lane: Lane, progress: LaneProgress) -> TopicId:
-        """Decide that the lane goes on with the recreated source topic, from its first record."""
-        return self._call(self._access.restart(lane, progress))
+    def restart(self, flow: FlowId, lanes: Sequence[Waiting]) -> list[TopicId | BrokerError]:
+        """As `LedgerAccess.restart`."""
+        return self._call(self._access.restart(flow, lanes))
 
     def acls(self, flow: FlowId) -> frozenset[AclBinding]:
         """What the flow created on the target and did not take back."""

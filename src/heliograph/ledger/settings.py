@@ -3,6 +3,9 @@
 Compaction never touches a segment that is written to, so segments are small and end soon; it begins
 when a tenth of the log is new. What was removed is remembered for a quarter of an hour: whoever
 looked at the ledger before that reads all of it again (`store.READ_AGAIN_AFTER_S`).
+
+Records carry the broker's time: it refuses those of a clock an hour ahead of its own, ends segments
+and forgets producers by them. And no replica that missed records may lead: nothing shows what went.
 """
 
 from __future__ import annotations
@@ -51,6 +54,14 @@ LEDGER_SETTINGS: Final = {
     ),
     "max.message.bytes": WantedSetting(
         value=str(1_048_588), least=65_536, otherwise="what Heliograph writes is cut into pieces"
+    ),
+    "message.timestamp.type": WantedSetting(
+        value="LogAppendTime",
+        otherwise="a driver or slot whose clock is an hour ahead cannot write to the ledger",
+    ),
+    "unclean.leader.election.enable": WantedSetting(
+        value="false",
+        otherwise="a replica that missed what was written may lead, and records may be repeated",
     ),
 }
 
@@ -116,6 +127,8 @@ def _is_chosen(setting: TopicSetting) -> bool:
 
 
 def _is_within(setting: TopicSetting, wanted: WantedSetting) -> bool:
+    if setting.value == wanted.value:
+        return True
     try:
         return wanted.least <= float(setting.value or "nan") <= wanted.most
     except ValueError:

@@ -52,13 +52,18 @@ class LedgerTopic:
             )
 
     async def bounds(self) -> tuple[int, int]:
-        """The first offset and the end. Raises `LedgerUnusable` where the beginning is gone."""
-        for tries_left in reversed(range(_BOUND_TRIES)):
+        """The first offset and the end. Raises `LedgerUnusable` where the beginning is gone.
+
+        One round trip where the leader is known: leases are renewed by reading, over long links
+        too. The end is asked for and not taken from a Fetch, since a leader that was just elected
+        answers a Fetch with an end that it knows to be too early (KIP-207).
+        """
+        if self.cluster.leader(self.partition) is None:
             await self.refresh()
-            start, end = [
-                (await self.cluster.list_offsets([self.partition], at))[self.partition]
-                for at in (EARLIEST, LATEST)
-            ]
+        for tries_left in reversed(range(_BOUND_TRIES)):
+            _, start, end = await asyncio.gather(
+                self.refresh(), self._offset_at(EARLIEST), self._offset_at(LATEST)
+            )
             if isinstance(start, int) and isinstance(end, int):
                 self._require_whole(start)
                 return start, end
@@ -68,6 +73,9 @@ class LedgerTopic:
                 raise broken
             await asyncio.sleep(_RETRY_PAUSE_S)
         raise InvariantError("the ledger was not asked where it begins and ends")
+
+    async def _offset_at(self, time: int) -> int | BrokerError:
+        return (await self.cluster.list_offsets([self.partition], time))[self.partition]
 
     def require_read(self, read_until: int, end: int) -> None:
         """Raises `LedgerUnusable` where less is there than was read before."""

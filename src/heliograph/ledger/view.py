@@ -110,6 +110,11 @@ class LedgerView:
         """Values of lanes that were asked for and could not be decoded."""
         return sum(fold.unreadable for fold in self._folds.values())
 
+    @property
+    def losses(self) -> tuple[LossEntry, ...]:
+        """Of all lanes, without an order."""
+        return tuple(loss for fold in self._folds.values() for loss in fold.losses.values())
+
     def lane(self, topic: TopicName, partition: int) -> LaneRecord | None:
         fold = self.fold(topic, partition)
         if fold is None:

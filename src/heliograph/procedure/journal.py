@@ -22,6 +22,7 @@ from pydantic import Field
 from heliograph.clock import now_ms
 from heliograph.ledger.memo import Memo, Typed, forget_memo
 from heliograph.ledger.store import LedgerStore
+from heliograph.processes import new_signature
 
 Kind = Literal["failover", "failback"]
 C = TypeVar("C")
@@ -77,6 +78,8 @@ class Procedure(Generic[C]):
     began_ms: int
     host: str
     pid: int
+    signature: str = ""
+    """Says which process of which machine began it; empty where an earlier version did."""
     done: tuple[StepDone, ...] = ()
     ended_ms: int | None = None
 
@@ -103,6 +106,8 @@ class _Head:
     began_ms: int
     host: str
     pid: int
+    signature: Annotated[str, Field(exclude_if=lambda signature: not signature)] = ""
+    """Left out where it is not known, as earlier versions wrote it."""
     ended_ms: int | None
 
 
@@ -142,6 +147,7 @@ class Journal(Generic[C]):
             began_ms=head.began_ms,
             host=head.host,
             pid=head.pid,
+            signature=head.signature,
             done=tuple(sorted(steps, key=lambda step: step.ended_ms)),
             ended_ms=head.ended_ms,
         )
@@ -157,6 +163,7 @@ class Journal(Generic[C]):
             began_ms=now_ms(),
             host=socket.gethostname(),
             pid=os.getpid(),
+            signature=new_signature(),
         )
         # The new head first: steps of a procedure that is not the head's belong to none.
         await self._write_head(procedure)
@@ -204,6 +211,7 @@ class Journal(Generic[C]):
             began_ms=procedure.began_ms,
             host=procedure.host,
             pid=procedure.pid,
+            signature=procedure.signature,
             ended_ms=procedure.ended_ms,
         )
         await self._store.write_or_refuse([_HEAD.entry(self._kind, head)])

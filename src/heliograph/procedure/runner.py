@@ -15,7 +15,7 @@ from heliograph.clock import now_ms
 from heliograph.errors import RecoveryRefused
 from heliograph.model import FlowId
 from heliograph.procedure.journal import C, Journal, Kind, Procedure, StepDone, StepKind
-from heliograph.processes import Liveness, liveness
+from heliograph.processes import Liveness, liveness_of
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ def _require_not_running(procedure: Procedure[Any], flow: FlowId) -> None:
     """Two at once would each take the other's half-done step for one that was cut off."""
     if procedure.pid == os.getpid():
         return
-    if liveness(procedure.host, procedure.pid) is Liveness.ALIVE:
+    if liveness_of(procedure.signature, procedure.pid) is Liveness.ALIVE:
         raise RecoveryRefused(
             f"another {procedure.kind} of {flow} is running on this host (pid {procedure.pid}); "
             "wait for it, or stop it and rerun this command"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from heliograph.cli.app import COMMANDS as LISTED
 from heliograph.cli.app import app
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text()
@@ -24,7 +25,8 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
         yield from commands(each, (*path, name))
 
 
-COMMANDS = dict(commands(typer.main.get_command(app())))
+WHOLE: Any = typer.main.get_command(app())
+COMMANDS = dict(commands(WHOLE))
 SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
 
@@ -56,6 +58,11 @@ def test_help_teaches_with_an_example(name: str) -> None:
 
     assert "Example" in said
     assert f"heliograph {name}" in said
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_the_list_of_commands_says_how_their_help_begins(name: str) -> None:
+    assert WHOLE.commands[name].help.startswith(LISTED[name].summary)
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from heliograph.audit.findings import FindingKind
 from heliograph.cli import plan, topology
 from heliograph.cli.adopt import AdoptDocument
 from heliograph.cli.audit import AuditDocument
-from heliograph.cli.document import Document
-from heliograph.cli.groups import GroupsDocument
 from heliograph.cli.offset_tables import OffsetsDocument
 from heliograph.cli.release import ReleaseDocument
 from heliograph.cli.reset import ResetDocument
 from heliograph.cli.spark_checkpoint import CheckpointDocument
 from heliograph.cli.status import StatusDocument
+from heliograph.document import Document
+from heliograph.inspect.groups_document import GroupsDocument
 from tests.unit.cli import canned
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "documents"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.config.mm2.inert import NOT_YET, WORKER_OTHER
-from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS
+from heliograph.config.mm2.keys import API_KEYS, ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS
 from heliograph.config.mm2.names import REMOVED, RENAMED, SECURITY_KEYS
 from heliograph.config.reference import reference_rows
 from heliograph.config.schema import FlowConfig
@@ -22,7 +22,7 @@ EVERY_KEY = (
     "bootstrap.servers",
     "config.providers",
     "spark.*",
-    *(key.name for key in (*FLOW_KEYS, *ENGINE_KEYS, *REST_KEYS, *WORKER_KEYS)),
+    *(key.name for key in (*FLOW_KEYS, *ENGINE_KEYS, *API_KEYS, *REST_KEYS, *WORKER_KEYS)),
     *sorted(SECURITY_KEYS),
     *sorted(WORKER_OTHER),
     *RENAMED,
@@ -67,7 +67,7 @@ def test_every_field_of_a_flow_has_a_key_or_is_put_together_from_several() -> No
 
 
 def test_no_two_keys_of_a_scope_have_one_name() -> None:
-    for keys in (FLOW_KEYS, ENGINE_KEYS, WORKER_KEYS, REST_KEYS):
+    for keys in (FLOW_KEYS, ENGINE_KEYS, API_KEYS, WORKER_KEYS, REST_KEYS):
         assert len({key.name for key in keys}) == len(keys)
 
 

@@ -254,6 +254,27 @@ def test_the_start_that_another_mirror_wrote_first_counts() -> None:
     assert len(record.starts) == 1
 
 
+def test_a_lane_that_wrote_records_and_is_not_in_the_ledger_does_not_begin_again() -> None:
+    """To begin it where its log ends put a second map over the first: source 0 at target 1309."""
+    stage = Stage()
+    stage.own(0, 5)
+
+    found, record = stage.resumed()
+
+    assert isinstance(found, LeaderMoved)
+    assert record is None
+
+
+def test_a_lane_that_stays_unknown_to_the_ledger_needs_an_operator(behind_for_long: None) -> None:
+    stage = Stage()
+    stage.own(0, 5)
+
+    found, record = stage.resumed()
+
+    assert refused(found)[0] is StallReason.LEDGER_UNUSABLE
+    assert record is None
+
+
 def test_a_target_with_records_may_be_refused() -> None:
     stage = Stage()
     append_foreign(stage.written, 3)

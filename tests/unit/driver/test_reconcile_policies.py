@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -14,6 +14,7 @@ from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.driver import reconcile
 from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerError, BrokerUnreachable, CorruptBatch, PluginFailed
+from heliograph.ledger.decisions import Overrun, Waiting
 from heliograph.ledger.leadership import Trouble
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
@@ -51,22 +52,25 @@ OVERRUN = Stalled(
 class Ledgers:
     """Notes what was decided; the source topic is `NEW`."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: Mapping[int, BrokerError] | None = None) -> None:
+        """`refused` is what the target answers for a partition."""
         self.decided: list[str] = []
+        self.refused: Mapping[int, bool | BrokerError] = refused or {}
 
-    def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> bool:
-        self.decided.append(f"skip {lost.start}-{lost.end}")
-        return True
+    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[bool | BrokerError]:
+        self.decided.append(" ".join(f"skip {at.lost.start}-{at.lost.end}" for at in overrun))
+        return [self.refused.get(at.lane.id.source.partition, True) for at in overrun]
 
-    def restart(self, lane: Lane, progress: LaneProgress) -> TopicId:
-        self.decided.append(f"restart at {progress.position}")
-        return NEW
+    def restart(self, flow: FlowId, lanes: Sequence[Waiting]) -> list[TopicId | BrokerError]:
+        self.decided.append(" ".join(f"restart at {each.at.position}" for each in lanes))
+        return [NEW for _ in lanes]
 
 
 class Slots:
-    def __init__(self, state: LaneState) -> None:
-        self.state = state
+    def __init__(self, state: LaneState, lanes: int = 1) -> None:
+        self.state, self.lanes = state, lanes
         self.resumed = 0
+        self.resumed_lanes: list[LaneId] = []
 
     def apply(
         self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
@@ -74,18 +78,22 @@ class Slots:
 
     def resume(self, ids: Iterable[LaneId]) -> None:
         self.resumed += 1
+        self.resumed_lanes += ids
 
     def progress(self) -> Mapping[LaneId, LaneProgress]:
-        at = LaneProgress(
-            lane=lane(OLD).id,
-            state=self.state,
-            position=5,
-            source_next_offset=5,
-            source_end_offset=5,
-            source_start_offset=0,
-            target_next_offset=5,
-        )
-        return {at.lane: at}
+        found = [
+            LaneProgress(
+                lane=lane(OLD, number).id,
+                state=self.state,
+                position=5,
+                source_next_offset=5,
+                source_end_offset=5,
+                source_start_offset=0,
+                target_next_offset=5,
+            )
+            for number in range(self.lanes)
+        ]
+        return {at.lane: at for at in found}
 
     def loads(self) -> Mapping[LaneId, LaneLoad]:
         return {}
@@ -94,8 +102,9 @@ class Slots:
         return {}
 
 
-def lane(topic_id: TopicId) -> Lane:
-    return Lane(id=LaneId(flow=FLOW, source=PARTITION), target=PARTITION, source_topic_id=topic_id)
+def lane(topic_id: TopicId, partition: int = 0) -> Lane:
+    at = replace(PARTITION, partition=partition)
+    return Lane(id=LaneId(flow=FLOW, source=at), target=at, source_topic_id=topic_id)
 
 
 def reconciler(ledgers: Ledgers, *, acts: bool, topic_id: TopicId = OLD) -> Reconciler:
@@ -243,10 +252,10 @@ class Failing(Ledgers):
         super().__init__()
         self.problems = list(problems)
 
-    def skip(self, lane: Lane, progress: LaneProgress, lost: OffsetRange) -> bool:
+    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[bool | BrokerError]:
         if self.problems:
             raise self.problems.pop(0)
-        return super().skip(lane, progress, lost)
+        return super().skip(flow, overrun)
 
 
 @pytest.mark.parametrize(
@@ -271,6 +280,34 @@ def test_a_decision_that_fails_is_shown_and_made_at_the_next_look(problem: Excep
     assert decided == []
     assert ledgers.decided == ["skip 3-7"]
     assert slots.resumed == 1
+
+
+@pytest.mark.parametrize("stall", [RECREATED, OVERRUN], ids=["recreated", "overrun"])
+def test_a_thousand_lanes_are_decided_on_with_one_look_at_the_ledger(stall: Stalled) -> None:
+    ledgers, slots = Ledgers(), Slots(stall, lanes=1_000)
+    made = reconciler(ledgers, acts=True)
+    made._flows[FLOW].lanes = tuple(lane(NEW, number) for number in range(1_000))
+
+    followed(made, slots)
+    followed(made, slots)
+
+    assert len(ledgers.decided) == 1
+    assert slots.resumed == 1
+    assert len(slots.resumed_lanes) == 1_000
+
+
+def test_a_lane_whose_target_does_not_answer_is_decided_on_again_and_the_others_go_on() -> None:
+    ledgers, slots = Ledgers({1: BrokerUnreachable("no leader")}), Slots(OVERRUN, lanes=3)
+    made = reconciler(ledgers, acts=True)
+    made._flows[FLOW].lanes = tuple(lane(OLD, number) for number in range(3))
+
+    followed(made, slots)
+    shown = dict(made.problems)
+    ledgers.refused = {}
+    followed(made, slots)
+
+    assert [each.source.partition for each in slots.resumed_lanes] == [0, 2, 1]
+    assert shown == {FLOW: "A->B/orders-1: not decided: no leader"}
 
 
 def test_a_plugin_that_fails_is_a_problem_of_its_own_flow(monkeypatch: pytest.MonkeyPatch) -> None:

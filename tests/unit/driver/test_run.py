@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.driver import run as driver
-from heliograph.driver.run import RunResult, RunStatus, run_mirror
+from heliograph.driver.run import LiveMirror, RunResult, RunStatus, run_mirror
 from heliograph.driver.stop import StopRequest
 from heliograph.engine.supervisor import SlotHealth
-from heliograph.errors import EngineError
+from heliograph.errors import ConfigError, EngineError
 from heliograph.ledger import leadership
 from heliograph.model import (
     ClusterAlias,
@@ -240,3 +241,40 @@ def test_a_run_that_is_to_end_gives_up_clusters_that_are_not_there(
     (said,) = [each for each in caplog.records if "not mirrored" in each.message]
     assert said.levelname == "ERROR"
     assert "cluster B" in said.message
+
+
+def test_a_service_is_served_from_before_spark_until_all_is_settled(
+    spark: PlayedSpark, slots: PlayedSlots
+) -> None:
+    seen: list[object] = []
+
+    @asynccontextmanager
+    async def service(live: LiveMirror) -> AsyncIterator[None]:
+        seen.append((live.status(), tuple(spark.starts)))
+        yield
+        status = live.status()
+        assert status is not None
+        seen.append((tuple(status.progress), live.phase(), slots.told[-1]))
+
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await run_mirror(CONFIG, until=lambda _: True, services=[service])
+
+    asyncio.run(bounded())
+
+    assert seen == [(None, ()), ((AT.lane,), "settled", "stop")]
+
+
+def test_a_service_that_cannot_be_served_keeps_the_mirror_from_beginning(
+    spark: PlayedSpark, slots: PlayedSlots
+) -> None:
+    @asynccontextmanager
+    async def service(live: LiveMirror) -> AsyncIterator[None]:
+        if live.status() is None:
+            raise ConfigError("api.listen", ("is 127.0.0.1:1: Address already in use",))
+        yield
+
+    with pytest.raises(ConfigError, match="in use"):
+        asyncio.run(run_mirror(CONFIG, services=[service]))
+
+    assert spark.starts == []

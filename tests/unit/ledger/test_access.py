@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from heliograph.errors import BrokerUnreachable
 from heliograph.ledger.access import LedgerAccess, within
+from heliograph.ledger.decisions import Overrun
 from heliograph.ledger.entries import Entry, FlowEntry, StartEntry, ledger_topic
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import (
@@ -52,11 +54,12 @@ class Decision:
         try:
             await access.note(FLOW, [_flow_entry(), *entries])
             self.target.before = self._append_late
-            stands = await access.skip(LANE, _progress(), LOST)
+            (stands,) = await access.skip(FLOW, [Overrun(lane=LANE, at=_progress(), lost=LOST)])
             record = (await access.view(FLOW)).begun_lane(TOPIC, 0)
         finally:
             await access.close()
         assert record is not None
+        assert isinstance(stands, bool)
         return stands, record
 
     def _append_late(self, asked: Asked) -> None:
@@ -102,6 +105,39 @@ def test_a_start_is_taken_back_where_the_log_went_on_by_itself(before: StartEntr
     assert record.losses == ()
     assert record.runs.source_offset_at(13) == 13
     assert record.starts[-1] == before
+
+
+def test_many_lanes_are_decided_on_with_as_many_requests_as_one() -> None:
+    asked = [_asked_for(lanes) for lanes in (1, 50)]
+
+    assert asked[0] == asked[1]
+    assert asked[0]["produce"] == asked[0]["describe_producers"] == 1
+
+
+def _asked_for(count: int) -> Counter[str]:
+    """The requests that it takes to give up records of so many lanes."""
+    target = FakeCluster()
+    target.create(TOPIC, count)
+    target.create(ledger_topic(FLOW.source), is_compacted=True)
+    wanted = []
+    for number in range(count):
+        at = replace(AT, partition=number)
+        lane = replace(LANE, id=replace(LANE.id, source=at), target=at)
+        wanted.append(Overrun(lane=lane, at=replace(_progress(), lane=lane.id), lost=LOST))
+
+    async def decide() -> Counter[str]:
+        access = LedgerAccess({})
+        access._clusters[FLOW.target, "producer"] = target
+        try:
+            await access.note(FLOW, [_flow_entry()])
+            await access.view(FLOW)
+            target.asked.clear()
+            assert await access.skip(FLOW, wanted) == [True] * count
+            return Counter(asked.name for asked in target.asked)
+        finally:
+            await access.close()
+
+    return asyncio.run(decide())
 
 
 def test_an_answer_in_time_is_given() -> None:

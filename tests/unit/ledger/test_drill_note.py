@@ -15,7 +15,6 @@ from heliograph.ledger.drill_note import (
     LastDrill,
     Schedule,
     every_s,
-    in_words,
     last_memo,
     last_of,
     next_due_ms,
@@ -132,13 +131,3 @@ def test_a_report_is_summed_up_for_the_ledger() -> None:
         17,
     )
     assert figures(last) == "RPO 2.5 s, RTO 0.8 s, 1 group"
-
-
-def test_intervals_are_told_in_their_largest_unit() -> None:
-    assert [in_words(s) for s in (45, 90, 120, 7_200, 604_800)] == [
-        "45 s",
-        "90 s",
-        "2 min",
-        "2 h",
-        "7 d",
-    ]

@@ -17,11 +17,12 @@ import pytest
 from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig, EngineConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerUnreachable, CorruptBatch, InvariantError
-from heliograph.ledger.access import claim_lease
+from heliograph.ledger.access import LedgerAccess, claim_lease
 from heliograph.ledger.entries import Entry, FlowEntry, LeaseEntry, Tombstone
 from heliograph.ledger.fence import Fence, fence_entry
 from heliograph.ledger.leadership import Fenced, Lapsed, Standby
 from heliograph.ledger.lease import Leases
+from heliograph.ledger.standby_note import standbys_of
 from heliograph.ledger.view import LedgerView
 from heliograph.model import ClusterAlias, FlowId
 from heliograph.processes import new_signature
@@ -104,8 +105,14 @@ class Ledgers:
     ) -> LeaseEntry | None:
         return await claim_lease(self, entry, over)  # type: ignore[arg-type]
 
+    async def renew(self, flow: FlowId, entry: LeaseEntry) -> LeaseEntry | None:
+        return await LedgerAccess.renew(_Opened(self), flow, entry)  # type: ignore[arg-type]
+
     async def let_go(self, flow: FlowId, entry: LeaseEntry) -> None:
         await self.write_or_refuse([replace(entry, lease_ms=0)])
+
+    async def note(self, flow: FlowId, entries: list[Entry | Tombstone]) -> None:
+        await self.write_or_refuse(entries)
 
     async def catch_up(self) -> None:
         await self.silent.wait()
@@ -120,6 +127,16 @@ class Ledgers:
 
     async def write_or_refuse(self, entries: list[Entry | Tombstone]) -> None:
         self._log.entries += entries
+
+
+@dataclass
+class _Opened:
+    """An access whose one store is the given one."""
+
+    store: Ledgers
+
+    def _store(self, flow: FlowId) -> Ledgers:
+        return self.store
 
 
 class Driver:
@@ -238,6 +255,33 @@ def test_a_driver_has_stopped_before_another_may_take_over() -> None:
 
         assert not was_led
         assert not leader.leads
+
+    played(scenario)
+
+
+def test_a_standby_is_named_until_it_leads_or_ends() -> None:
+    async def scenario() -> None:
+        log = Log()
+        first = Driver(log)
+        await first.leading()
+        second, third = Driver(log), Driver(log)
+        await asyncio.sleep(LEASE_S / 2)
+        both = await named(first)
+        await third.kill()
+        await third.leases.release()
+        one = await named(first)
+        await first.kill()
+        await first.leases.release()
+        await second.leading()
+        await asyncio.sleep(LEASE_S / 4)
+
+        assert both == {second.ledgers.author, third.ledgers.author}
+        assert one == {second.ledgers.author}
+        assert await named(second) == set()
+
+    async def named(driver: Driver) -> set[str]:
+        found = await driver.ledgers.ask(FLOW, lambda view: standbys_of(view, now_ms()))
+        return {each.author for each in found}
 
     played(scenario)
 

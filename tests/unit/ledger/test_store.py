@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from heliograph.errors import LedgerUnusable
+from heliograph.errors import LeaderMoved, LedgerUnusable
 from heliograph.ledger import store as store_module
 from heliograph.ledger.entries import HeadKey, Tombstone
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import TopicName, TopicPartition
 from tests.kit.entries import head_entry
-from tests.kit.fake_cluster import FakeCluster
+from tests.kit.fake_cluster import Asked, FakeCluster
 
 NAME = TopicName("heliograph-ledger.A.internal")
 ORDERS = TopicPartition(topic=TopicName("orders"), partition=0)
@@ -70,6 +70,32 @@ def test_a_ledger_that_ends_before_what_was_read_is_refused() -> None:
             await store.catch_up()
 
     on_ledger(act)
+
+
+def test_a_leader_that_does_not_show_all_records_yet_is_waited_for() -> None:
+    """Elected between the look at the end and the read: lanes that were given back to a slot at
+    that moment passed for lanes that had never begun."""
+
+    async def act(cluster: FakeCluster, store: LedgerStore) -> None:
+        await store.write([head_entry("orders", records=1), head_entry("bills", records=2)])
+        await store.catch_up()
+        log = cluster.log(TopicPartition(topic=NAME, partition=0))
+
+        def elect(asked: Asked) -> None:
+            log.unreplicated = 2 if asked.name == "fetch" else 0
+
+        cluster.before = elect
+        store.carry([BILLS])
+        with pytest.raises(LeaderMoved, match="records up to 0, not yet up to 2"):
+            await store.catch_up()
+        assert store.view.lane(BILLS.topic, 0) is None
+
+        cluster.before = lambda _: None
+        log.unreplicated = 0
+        await store.catch_up()
+        assert lanes_of(store) == ["bills-0", "orders-0"]
+
+    on_ledger(act, lanes=[ORDERS])
 
 
 def test_a_ledger_created_again_is_refused_before_anything_of_it_is_read() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -267,9 +268,28 @@ def test_a_procedure_that_another_process_of_this_host_runs_is_refused(is_mine: 
     assert read(paper).is_over
 
 
-def begun_by(paper: Paper, pid: int) -> None:
-    fields = json.loads(paper.view.memos["failover"]) | {"pid": pid}
-    paper.view.apply(MemoEntry(subject="failover", text=json.dumps(fields)))
+@pytest.mark.parametrize("signature", ["0" * 32, None])
+def test_a_procedure_of_another_machine_that_has_this_ones_name_is_resumed(
+    signature: str | None,
+) -> None:
+    """Containers may share a host's name and have pids of their own; an earlier version signed
+    nothing."""
+    paper, work = Paper(), Work()
+    work.fails = "two"
+    with pytest.raises(MirrorError):
+        run(paper, work)
+    work.fails = ""
+    begun_by(paper, os.getppid(), signature=signature)
+
+    run(paper, work)
+
+    assert read(paper).is_over
+
+
+def begun_by(paper: Paper, pid: int, **more: str | None) -> None:
+    fields = json.loads(paper.view.memos["failover"]) | {"pid": pid} | more
+    known = {name: value for name, value in fields.items() if value is not None}
+    paper.view.apply(MemoEntry(subject="failover", text=json.dumps({"ended_ms": None, **known})))
 
 
 def test_a_preview_knows_what_is_unfinished_what_is_left_and_what_is_in_force() -> None:

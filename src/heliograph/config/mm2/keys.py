@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from heliograph.config.api import ApiConfig
 from heliograph.config.keys import by_name, keys_of
 from heliograph.config.mm2 import inert
 from heliograph.config.schema import EngineConfig, FlowConfig
@@ -15,11 +16,13 @@ from heliograph.config.security import ClientRole
 
 FLOW_KEYS: Final = (*keys_of(FlowConfig), *inert.FLOW_ROWS)
 ENGINE_KEYS: Final = keys_of(EngineConfig)
+API_KEYS: Final = keys_of(ApiConfig)
 REST_KEYS: Final = inert.REST_ROWS
 WORKER_KEYS: Final = (*keys_of(WorkerConfig), *inert.WORKER_ROWS)
 
 FLOW_BY_NAME: Final = by_name(FLOW_KEYS)
 ENGINE_BY_NAME: Final = by_name(ENGINE_KEYS)
+API_BY_NAME: Final = by_name(API_KEYS)
 REST_BY_NAME: Final = by_name(REST_KEYS)
 WORKER_BY_NAME: Final = by_name(WORKER_KEYS)
 

@@ -19,6 +19,7 @@ from heliograph.config.findings import Setting
 from heliograph.config.keys import Key
 from heliograph.config.mm2.inert import WORKER_OTHER
 from heliograph.config.mm2.keys import (
+    API_KEYS,
     ENGINE_KEYS,
     FLOW_BY_NAME,
     FLOW_KEYS,
@@ -70,6 +71,7 @@ class Resolution:
     flows: Mapping[FlowId, ResolvedFlow]
     engine: Scope
     spark: Scope
+    api: Scope
     rest: Scope
     rest_https: Scope
 
@@ -81,6 +83,7 @@ def resolve_settings(scoped: ScopedSettings) -> Resolution:
         flows={flow: _flow(flow, scoped) for flow in scoped.flow},
         engine=_chosen(ENGINE_KEYS, {}, scoped.top, has_scope=False),
         spark=_prefixed(scoped.top, "spark."),
+        api=_chosen(API_KEYS, {}, scoped.top, has_scope=False),
         rest=_chosen(REST_KEYS, {}, scoped.top, has_scope=False),
         rest_https=_prefixed(scoped.top, "listeners.https."),
     )

@@ -19,6 +19,7 @@ from heliograph.config.client_names import (
 from heliograph.config.findings import Findings, Setting
 from heliograph.config.mm2.inert import CONNECT, JAVA_ONLY, JAVA_ONLY_SECURITY, WORKER_OTHER
 from heliograph.config.mm2.keys import (
+    API_BY_NAME,
     ENGINE_BY_NAME,
     FLOW_BY_NAME,
     PLUGIN_PREFIXES,
@@ -43,6 +44,7 @@ _CLUSTER_NAMES: Final = (BOOTSTRAP, *SECURITY_KEYS, *WORKER_BY_NAME, *WORKER_OTH
 _TOP_NAMES: Final = (
     "clusters",
     "config.providers",
+    *API_BY_NAME,
     *ENGINE_BY_NAME,
     *FLOW_BY_NAME,
     *REST_BY_NAME,
@@ -305,9 +307,9 @@ def _wrong_at_top(setting: Setting, scoped: ScopedSettings, findings: Findings) 
         return None
     if name in JAVA_ONLY_SECURITY:
         findings.note(setting, JAVA_ONLY)
-    if name in ENGINE_BY_NAME or name in SECURITY_KEYS or name == "config.providers":
+    if name in API_BY_NAME or name in ENGINE_BY_NAME or name in SECURITY_KEYS:
         return None
-    if name.startswith(("spark.", "config.providers.")):
+    if name == "config.providers" or name.startswith(("spark.", "config.providers.")):
         return None
     if name.startswith("listeners.https."):
         findings.note(setting, CONNECT)

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from heliograph.config.api import ApiConfig
 from heliograph.config.findings import Findings, Setting
 from heliograph.config.keys import Key
-from heliograph.config.mm2.keys import ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS
+from heliograph.config.mm2.keys import API_KEYS, ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS
 from heliograph.config.mm2.names import CLIENT_NUMBERS, FETCH_NUMBERS
 from heliograph.config.mm2.precedence import Resolution, ResolvedCluster, ResolvedFlow, Scope
 from heliograph.config.mm2.scopes import BOOTSTRAP, FLOW_CLIENT_PREFIXES, ScopedSettings
@@ -36,6 +37,7 @@ def translate(
 ) -> MirrorConfig | None:
     """The model of the settings; None when `findings` has a problem."""
     engine = _engine(resolution, findings)
+    api = _api(resolution, findings)
     _read_fields(REST_KEYS, resolution.rest, findings)  # checked; no field of ours holds them
     clusters = {
         alias: _cluster(alias, resolved, scoped, read_bytes, findings)
@@ -45,9 +47,9 @@ def translate(
     pairs = tuple(_flow(flow, resolved, findings) for flow, resolved in resolution.flows.items())
     _check_something_flows(scoped, pairs, findings)
     complete = {alias: cluster for alias, cluster in clusters.items() if cluster is not None}
-    if findings.problems or engine is None or len(complete) < len(clusters):
+    if findings.problems or engine is None or api is None or len(complete) < len(clusters):
         return None
-    return MirrorConfig(clusters=complete, pairs=pairs, engine=engine)
+    return MirrorConfig(clusters=complete, pairs=pairs, engine=engine, api=api)
 
 
 def _read_fields(keys: Iterable[Key], chosen: Scope, findings: Findings) -> dict[str, Any]:
@@ -87,6 +89,18 @@ def _engine(resolution: Resolution, findings: Findings) -> EngineConfig | None:
             field = str(error["loc"][0]) if error["loc"] else sentence.partition(" ")[0]
             key = next(key for key in ENGINE_KEYS if key.path == (field,))
             findings.problem(resolution.engine[key.name], sentence.removeprefix(f"{field} "))
+        return None
+
+
+def _api(resolution: Resolution, findings: Findings) -> ApiConfig | None:
+    """As `_engine`; its sentences begin with a key."""
+    try:
+        return ApiConfig.model_validate(_read_fields(API_KEYS, resolution.api, findings))
+    except ValidationError as exc:
+        for error in exc.errors():
+            key, _, why = error["msg"].removeprefix("Value error, ").partition(" ")
+            at = resolution.api.get(key) or next(iter(resolution.api.values()))
+            findings.problem_at(key, why, line=at.line)
         return None
 
 

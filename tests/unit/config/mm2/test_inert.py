@@ -71,7 +71,7 @@ def test_every_field_of_the_model_is_read_somewhere(model: type[Section]) -> Non
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
     }
     # Read by methods of the model itself.
-    read |= {"role_security", "pairs", "consumer", "producer", "admin"}
+    read |= {"role_security", "pairs", "chosen", "consumer", "producer", "admin"}
 
     assert unread(model, read) == []
 

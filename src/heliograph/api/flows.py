@@ -1,0 +1,82 @@
+"""Flows as the API shows them, and the version a verb is checked against. Driver only."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Literal, assert_never
+
+from heliograph.api.bodies import FenceBody, FlowBody, HolderBody
+from heliograph.api.etags import etag
+from heliograph.api.lanes import Snapshot
+from heliograph.api.state import ApiState
+from heliograph.inspect.status import known_sum
+from heliograph.ledger.leadership import Fenced, Lapsed, Leadership, Leading, Standby
+from heliograph.model import FlowId, LaneProgress
+
+
+def flow_bodies(state: ApiState, snapshot: Snapshot, flows: Iterable[FlowId]) -> list[FlowBody]:
+    """In the order of the names; may be called on a thread."""
+    lanes: defaultdict[FlowId, list[LaneProgress]] = defaultdict(list)
+    for at in snapshot.lanes:
+        lanes[at.lane.flow].append(at)
+    return [_body(state, snapshot, flow, lanes[flow]) for flow in sorted(flows)]
+
+
+def flow_version(state: ApiState, flow: FlowId) -> str:
+    """Changes with what was decided about a flow, not with its figures: its settings, who leads
+    it, its fence. What `If-Match` of a verb is compared with."""
+    leadership = state.live.leaderships[flow]
+    fence = leadership.fence if isinstance(leadership, Fenced) else None
+    return etag(
+        {
+            "settings": state.live.config.flow(flow).model_dump(mode="json"),
+            "state": _word(leadership),
+            "fence": None if fence is None else [fence.at_ms, fence.why],
+            "operation": _operation(state, flow),
+        }
+    )
+
+
+def _body(
+    state: ApiState, snapshot: Snapshot, flow: FlowId, lanes: Sequence[LaneProgress]
+) -> FlowBody:
+    leadership, status = state.live.leaderships[flow], state.live.status()
+    holder = leadership.holder if isinstance(leadership, Standby) else None
+    fence = leadership.fence if isinstance(leadership, Fenced) else None
+    rate = sum(snapshot.loads[at.lane].bytes_per_s for at in lanes if at.lane in snapshot.loads)
+    return FlowBody(
+        flow=str(flow),
+        source=flow.source,
+        target=flow.target,
+        state=_word(leadership),
+        leader=None if holder is None else HolderBody(host=holder.host, pid=holder.pid),
+        fence=None if fence is None else FenceBody(at_ms=fence.at_ms, why=fence.why),
+        problem=None if status is None else status.problems.get(flow),
+        lanes=len(lanes),
+        states=dict(Counter(at.state.kind for at in lanes)),
+        topics=len({at.lane.source.topic for at in lanes}),
+        lag_records=known_sum(at.lag_records for at in lanes),
+        bytes_per_s=round(rate, 1),
+        records=sum(at.records for at in lanes),
+        bytes=sum(at.bytes for at in lanes),
+        operation=_operation(state, flow),
+    )
+
+
+def _operation(state: ApiState, flow: FlowId) -> str | None:
+    return next((one.id for one in state.operations.running if one.flow == str(flow)), None)
+
+
+def _word(leadership: Leadership) -> Literal["leading", "standby", "lapsed", "fenced"]:
+    match leadership:
+        case Leading():
+            return "leading"
+        case Standby():
+            return "standby"
+        case Lapsed():
+            return "lapsed"
+        case Fenced():
+            return "fenced"
+        case _:
+            assert_never(leadership)

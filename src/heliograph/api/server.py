@@ -1,0 +1,117 @@
+"""Serve `/v1` beside a mirror, on the mirror's own loop. Driver only; begin here.
+
+uvicorn's server without its signal handlers: signals stop the mirror, and the mirror the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+
+from heliograph.api.access import Tokens
+from heliograph.api.app import make_app
+from heliograph.api.guard import guarded
+from heliograph.api.state import ApiState
+from heliograph.config.api import Address, ApiConfig, ApiTlsConfig
+from heliograph.driver.run import LiveMirror, Service
+from heliograph.errors import ConfigError, InvariantError
+
+log = logging.getLogger("heliograph")
+
+_CONNECTIONS_MAX: Final = 256
+_HEADERS_BYTES_MAX: Final = 32 * 1024
+_STOP_S_MAX: Final = 2
+_STARTED_S: Final = 0.01
+
+
+def api_service(config: ApiConfig) -> Service:
+    """Serves while the mirror runs; raises `ConfigError` on entering where it cannot."""
+
+    @asynccontextmanager
+    async def serve(live: LiveMirror) -> AsyncIterator[Address]:
+        if config.listen is None:
+            raise InvariantError("an API server without an address")
+        tokens = None if config.tokens_file is None else Tokens(Path(config.tokens_file))
+        context = _tls(config.tls)
+        with _listening(config.listen) as listener:
+            address = Address(config.listen.host, listener.getsockname()[1])
+            app = make_app(ApiState(live=live, tokens=tokens))
+            settings = uvicorn.Config(
+                guarded(app, address, has_tokens=tokens is not None),
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level=logging.WARNING,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=_CONNECTIONS_MAX,
+                h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
+                timeout_graceful_shutdown=_STOP_S_MAX,
+                ssl_context_factory=None if context is None else lambda _config, _make: context,
+            )
+            server = _Server(settings)
+            serving = asyncio.create_task(server.serve(sockets=[listener]), name="api")
+            try:
+                while not server.started and not serving.done():
+                    await asyncio.sleep(_STARTED_S)
+                log.info("api at %s://%s/v1", "http" if context is None else "https", address)
+                yield address
+            finally:
+                server.should_exit = True
+                await serving
+
+    return serve
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The driver's own handlers stay."""
+        yield
+
+
+@contextlib.contextmanager
+def _listening(address: Address) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        listener = socket.create_server((address.host, address.port), family=family)
+    except OSError as exc:
+        why = exc.strerror or type(exc).__name__
+        raise ConfigError("api.listen", (f"is {address}: {why}",)) from exc
+    with listener:
+        yield listener
+
+
+def _tls(config: ApiTlsConfig) -> ssl.SSLContext | None:
+    if config.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # No password is asked for at a terminal that a driver may not have.
+    try:
+        context.load_cert_chain(config.certificate, config.key, password=lambda: b"")
+    except (OSError, ValueError) as exc:
+        raise ConfigError("api.tls.certificate", (_unusable(exc, config.certificate),)) from exc
+    if config.client_ca is not None:
+        try:
+            context.load_verify_locations(config.client_ca)
+        except (OSError, ValueError) as exc:
+            raise ConfigError("api.tls.client.ca", (_unusable(exc, config.client_ca),)) from exc
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _unusable(exc: Exception, path: str) -> str:
+    why = getattr(exc, "reason", None) or getattr(exc, "strerror", None) or type(exc).__name__
+    return f"{path} cannot be used: {why}"

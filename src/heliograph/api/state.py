@@ -1,0 +1,199 @@
+"""What the routes of one server share, and who calls them. Driver only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import Depends, Path, Query, Request, Security
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.convertors import StringConvertor, register_url_convertor
+
+from heliograph.api.access import UNNAMED, Caller, FailedTries, Role, Tokens
+from heliograph.api.lanes import Listings, Snapshot
+from heliograph.api.operations import Operations
+from heliograph.api.problems import ApiProblem
+from heliograph.api.trail import Trail
+from heliograph.broker.blocking import blocking
+from heliograph.clock import now_ms
+from heliograph.driver.run import LiveMirror
+from heliograph.errors import MirrorError
+from heliograph.ledger.view import LedgerView
+from heliograph.model import FlowId, LaneId, LaneLoad, SlotId
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 2
+"""Threads that make answers; more would only take the loop's share of the interpreter."""
+_BEARER: Final = HTTPBearer(auto_error=False, description="A token of `api.tokens.file`.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiState:
+    live: LiveMirror
+    tokens: Tokens | None = None
+    """None where none is asked for."""
+    tries: FailedTries = field(default_factory=FailedTries)
+    operations: Operations = field(default_factory=Operations)
+    listings: Listings = field(default_factory=Listings)
+    trail: Trail = field(default_factory=Trail)
+    began_ms: int = field(default_factory=now_ms)
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One look at the clusters at a time."""
+
+    @property
+    def flows(self) -> tuple[FlowId, ...]:
+        return tuple(flow.id for flow in self.live.config.flows)
+
+    def flow(self, text: str) -> FlowId:
+        for flow in self.flows:
+            if str(flow) == text:
+                return flow
+        raise ApiProblem(
+            404, f"there is no flow {text[:100]!r}; this driver has {self._flow_names()}"
+        )
+
+    def visible(self, caller: Caller, wanted: str | None = None) -> frozenset[FlowId]:
+        """Flows the caller may look at; with `wanted` that one alone, 403 or 404 where not."""
+        if wanted is not None:
+            flow = self.flow(wanted)
+            require(caller, Role.LOOK, flow)
+            return frozenset({flow})
+        return frozenset(flow for flow in self.flows if caller.may(Role.LOOK, flow))
+
+    def snapshot(self) -> Snapshot:
+        status = self.live.status()
+        placed: Mapping[LaneId, SlotId] = {} if status is None else self.live.placed()
+        loads: Mapping[LaneId, LaneLoad] = {} if status is None else self.live.loads()
+        return Snapshot(
+            at_ms=now_ms(),
+            lanes=() if status is None else tuple(status.progress.values()),
+            placed=placed,
+            loads=loads,
+            config=self.live.config,
+        )
+
+    async def off_loop(self, work: Callable[..., T], *arguments: object) -> T:
+        async with self.turns:
+            return await blocking(work, *arguments)
+
+    async def of_ledgers(
+        self, flows: frozenset[FlowId], question: Callable[[LedgerView], T]
+    ) -> tuple[dict[FlowId, T], dict[FlowId, str]]:
+        """What each flow's ledger says, and why some could not be asked."""
+        found: dict[FlowId, T] = {}
+        problems: dict[FlowId, str] = {}
+
+        async def ask(flow: FlowId) -> None:
+            try:
+                found[flow] = await self.live.ledgers.ask(flow, question)
+            except MirrorError as exc:
+                problems[flow] = str(exc)
+
+        await asyncio.gather(*map(ask, sorted(flows)))
+        return found, problems
+
+    def _flow_names(self) -> str:
+        return ", ".join(map(str, self.flows)) or "none"
+
+
+def state_of(request: Request) -> ApiState:
+    found = request.app.state.api
+    assert isinstance(found, ApiState)
+    return found
+
+
+def any_caller(
+    request: Request,
+    shown: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
+) -> Caller | None:
+    """None without a token where one is asked for; a wrong one is refused in any case."""
+    state = state_of(request)
+    if state.tokens is None:
+        return UNNAMED
+    if shown is None:
+        if "authorization" in request.headers:
+            raise _not_authenticated("Authorization is not `Bearer TOKEN`")
+        return None
+    address = request.client.host if request.client is not None else ""
+    wait_s = state.tries.wait_s(address)
+    if wait_s:
+        raise ApiProblem(
+            429,
+            f"too many wrong tokens from {address}; wait {ceil(wait_s)} s",
+            headers={"Retry-After": str(ceil(wait_s))},
+        )
+    caller = state.tokens.caller(shown.credentials)
+    if caller is None:
+        state.tries.failed(address)
+        state.trail.refused(address, request.method, request.url.path)
+        raise _not_authenticated("the token is not one of `api.tokens.file`")
+    return caller
+
+
+def known_caller(caller: Annotated[Caller | None, Depends(any_caller)]) -> Caller:
+    if caller is None:
+        raise _not_authenticated("this needs a token: `Authorization: Bearer TOKEN`")
+    return caller
+
+
+def looking(caller: Annotated[Caller, Depends(known_caller)]) -> Caller:
+    require(caller, Role.LOOK)
+    return caller
+
+
+def require(caller: Caller, role: Role, flow: FlowId | None = None) -> None:
+    """The one check of roles; raises 403."""
+    if not caller.may(role, flow):
+        of = "" if flow is None else f" for {flow}"
+        raise ApiProblem(
+            403,
+            f"the token {caller.name} does not have the role {role}{of}",
+            details={"role": role.value, **({} if flow is None else {"flow": str(flow)})},
+        )
+
+
+def only_known_parameters(request: Request) -> None:
+    """A parameter that is spelled wrong must not look as if it had been heeded."""
+    route = request.scope["route"]
+    assert isinstance(route, APIRoute)
+    known = set(_query_names(route.dependant))
+    strange = sorted(set(request.query_params) - known)
+    if strange:
+        names = ", ".join(sorted(known)) or "none"
+        raise ApiProblem(
+            400,
+            f"query parameter {strange[0][:100]!r} is not known here; there are: {names}",
+            details={"parameters": [name[:100] for name in strange[:10]]},
+        )
+
+
+def _query_names(dependant: Any) -> Iterator[str]:
+    yield from (field.alias for field in dependant.query_params)
+    for each in dependant.dependencies:
+        yield from _query_names(each)
+
+
+def _not_authenticated(message: str) -> ApiProblem:
+    return ApiProblem(401, message, headers={"WWW-Authenticate": "Bearer"})
+
+
+class _FlowConvertor(StringConvertor):
+    """An alias has no colon, and behind one stands a verb."""
+
+    regex = "[^/:]+"
+
+
+register_url_convertor("flow", _FlowConvertor())
+
+State = Annotated[ApiState, Depends(state_of)]
+AnyCaller = Annotated[Caller | None, Depends(any_caller)]
+Looking = Annotated[Caller, Depends(looking)]
+Known = Annotated[Caller, Depends(known_caller)]
+FlowName = Annotated[str, Path(description="A flow as `A->B`; in a URL `A-%3EB`.")]
+OnlyFlow = Annotated[str | None, Query(max_length=512, description="Only this flow, as `A->B`.")]

@@ -1,0 +1,105 @@
+"""`heliograph run --api`: a real mirror is looked at and failed over by HTTP, and ends cleanly."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from heliograph_tools.localkafka.cluster import LocalCluster
+from tests.kit.clusters import TopicNames
+from tests.kit.mirror import lasting_topic, route, write_config
+from tests.kit.records import numbered, produce
+from tests.kit.runs import MirrorRun, mirror_runs
+from tests.kit.topics import wait_until
+
+_RECORDS = 500
+_TOKEN = "t" * 20
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def test_a_mirror_is_looked_at_and_failed_over_by_http(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("api"), partitions=2)
+    number = name.rpartition("-")[2]
+    source, target = f"apA{number}", f"apB{number}"
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"ann recover {_TOKEN}\n")
+    tokens.chmod(0o600)
+    file = write_config(
+        tmp_path / "mm2.properties",
+        {source: pair["A"], target: pair["B"]},
+        {f"{source}->{target}": {"topics": name}},
+    )
+    file.write_text(f"{file.read_text()}api.tokens.file = {tokens}\n")
+    way = route(file, (source, pair["A"]), (target, pair["B"]))
+    produce(pair["A"], name, numbered(_RECORDS))
+    port = _free_port()
+    flow = f"/v1/flows/{source}-%3E{target}"
+
+    def call(method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
+        request = Request(f"http://127.0.0.1:{port}{path}", method=method)
+        request.add_header("Authorization", f"Bearer {_TOKEN}")
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+            request.data = json.dumps(body).encode()
+        try:
+            with urlopen(request, timeout=60) as response:
+                return response.status, json.load(response)
+        except HTTPError as exc:
+            return exc.code, json.load(exc)
+
+    api = ("--master", "local[2]", "--slots", "1", "--api", f"127.0.0.1:{port}")
+    with mirror_runs() as runs:
+        run = MirrorRun(file, tmp_path / "run.log", *api)
+        runs.append(run)
+        run.await_copying()
+        way.await_records(name, _RECORDS)
+
+        def is_idle() -> bool:
+            _, found = call("GET", f"/v1/lanes?topic={name}&state=idle")
+            return bool(found["total"] == 2)
+
+        wait_until(is_idle, "two idle lanes", timeout_s=30)
+        ready = call("GET", "/ready")
+        _, lanes = call("GET", "/v1/lanes")
+        _, losses = call("GET", "/v1/losses")
+        _, groups = call("GET", "/v1/groups")
+        status, plan = call("POST", f"{flow}:failover?dry_run=true")
+        begun, operation = call("POST", f"{flow}:failover", {})
+        again, running = call("POST", f"{flow}:promote")
+
+        def is_over() -> bool:
+            nonlocal operation
+            _, operation = call("GET", f"/v1/operations/{operation['id']}")
+            return bool(operation["state"] != "running")
+
+        wait_until(is_over, "the failover", timeout_s=60)
+        wait_until(lambda: call("GET", flow)[1]["state"] == "fenced", "a fenced flow", timeout_s=30)
+        code = run.stop()
+
+    assert ready == (200, {"ready": True, "reasons": []})
+    assert sum(lane["records"] for lane in lanes["lanes"]) == _RECORDS
+    assert {lane["target_topic"] for lane in lanes["lanes"]} == {way.renamed(name)}
+    assert (losses["losses"], losses["problems"]) == ([], [])
+    assert groups["flows"][0]["problems"] == []
+    assert (status, plan["refusal"]) == (200, None)
+    assert plan["plan"]["steps"] == ["check", "fence", "groups", "switch"]
+    assert (begun, again, running["code"]) == (202, 409, "operation_running")
+    assert operation["state"] == "done", operation
+    assert [step["state"] for step in operation["steps"]] == ["done"] * 4
+    (result,) = operation["result"]["topics"]
+    assert (result["topic"], result["lost_records_min"]) == (name, 0)
+    # All its flows are fenced, which a run says with its exit code.
+    assert code == 3
+    with socket.create_server(("127.0.0.1", port)):
+        pass

@@ -1,0 +1,129 @@
+"""A mirror that only seems to run, for the routes to show."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.driver.run import LiveMirror, RunStatus
+from heliograph.engine.supervisor import SlotHealth, SlotState
+from heliograph.errors import BrokerUnreachable
+from heliograph.ledger.access import LedgerAccess
+from heliograph.ledger.entries import LossEntry
+from heliograph.ledger.leadership import Leaderships, Leading
+from heliograph.ledger.view import LedgerView
+from heliograph.model import (
+    ClusterAlias,
+    Copying,
+    FlowId,
+    Idle,
+    LaneId,
+    LaneLoad,
+    LaneProgress,
+    LaneState,
+    OffsetRange,
+    SlotId,
+    Stalled,
+    StallReason,
+    TopicName,
+    TopicPartition,
+)
+
+T = TypeVar("T")
+A, B = ClusterAlias("A"), ClusterAlias("B")
+AB, BA = FlowId(source=A, target=B), FlowId(source=B, target=A)
+PASSWORD = "hunter2"
+CONFIG = MirrorConfig(
+    clusters={
+        alias: ClusterConfig(
+            alias=alias,
+            bootstrap_servers=("127.0.0.1:1",),
+            consumer={"sasl.password": PASSWORD},
+        )
+        for alias in (A, B)
+    },
+    pairs=(FlowConfig(id=AB, enabled=True), FlowConfig(id=BA, enabled=True)),
+)
+STALLED = Stalled(reason=StallReason.CORRUPT_BATCH, detail="bad CRC", since_ms=5)
+
+
+def at(
+    partition: int,
+    state: LaneState | None = None,
+    *,
+    flow: FlowId = AB,
+    topic: str = "orders",
+    lag: int = 0,
+) -> LaneProgress:
+    lane = LaneId(flow=flow, source=TopicPartition(topic=TopicName(topic), partition=partition))
+    return LaneProgress(
+        lane=lane,
+        state=state or (Copying() if lag else Idle()),
+        position=10,
+        source_next_offset=10,
+        source_end_offset=10 + lag,
+        source_start_offset=0,
+        target_next_offset=10,
+        records=10,
+        bytes=100,
+    )
+
+
+LANES = (at(0), at(1, lag=3), at(2, STALLED), at(3, lag=7), at(0, flow=BA, topic="back"))
+
+
+class PretendLedgers:
+    """One loss on A->B; B does not tell about B->A."""
+
+    async def ask(self, flow: FlowId, question: Callable[[LedgerView], T]) -> T:
+        await asyncio.sleep(0)
+        if flow == BA:
+            raise BrokerUnreachable("cluster A: no answer in time")
+        view = LedgerView()
+        loss = LossEntry(
+            topic=TopicName("orders"),
+            partition=1,
+            position=4,
+            lost=OffsetRange(start=4, end=9),
+            reason=StallReason.RETENTION_OVERRUN,
+            at_ms=1_000,
+        )
+        view.apply(loss)
+        return question(view)
+
+
+def live(
+    lanes: tuple[LaneProgress, ...] | None = LANES, *, problems: Any = None, **more: Any
+) -> LiveMirror:
+    """`lanes` None: the slots were not started yet."""
+    leaderships = Leaderships([AB, BA])
+    leaderships[AB] = leaderships[BA] = Leading()
+    slot = SlotHealth(
+        slot=SlotId(0),
+        state=SlotState.RUNNING,
+        generation=1,
+        replaced=0,
+        attempt="1",
+        pid=4711,
+        lanes=5,
+        silent_ms=10,
+        detail="",
+    )
+    status = (
+        None
+        if lanes is None
+        else RunStatus(
+            progress={each.lane: each for each in lanes}, slots=(slot,), problems=problems or {}
+        )
+    )
+    return LiveMirror(
+        config=CONFIG,
+        ledgers=cast(LedgerAccess, PretendLedgers()),
+        leaderships=more.get("leaderships", leaderships),
+        status=lambda: status,
+        phase=lambda: "Spark is up",
+        placed=lambda: {each.lane: SlotId(0) for each in lanes or ()},
+        loads=lambda: {each.lane: LaneLoad(bytes_per_s=12.34, lag_bytes=0) for each in lanes or ()},
+    )
