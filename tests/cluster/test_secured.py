@@ -51,6 +51,7 @@ from tests.kit.leaks import (
 from tests.kit.mirror import Route
 from tests.kit.records import numbered, produce
 from tests.kit.runs import MirrorRun
+from tests.kit.spark_start import light_jvm
 from tests.kit.tokens import TokenEndpoint, token_endpoint
 from tests.kit.topics import create_topic, wait_until
 
@@ -291,7 +292,7 @@ def spark_lines(folder: Path, ui_port: int) -> Iterator[str]:
     yield "master = local-cluster[1,2,512]"
     yield "slots = 1"
     yield "spark.executor.memory = 512m"
-    yield "spark.executor.extraJavaOptions = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    yield f"spark.executor.extraJavaOptions = {light_jvm()}"
     yield "spark.ui.enabled = true"
     yield f"spark.ui.port = {ui_port}"
     yield "spark.eventLog.enabled = true"

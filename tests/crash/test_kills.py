@@ -23,12 +23,15 @@ from tests.kit.exact import assert_exact, assert_survivors_exact
 from tests.kit.inside import InsideMirror
 from tests.kit.mirror import write_config
 from tests.kit.runs import MirrorRun, mirror_runs
+from tests.kit.spark_start import light_jvm
 from tests.kit.topics import wait_until
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 SEED = int(os.environ.get("HELIOGRAPH_CRASH_SEED", "1"))
 ROUNDS = int(os.environ.get("HELIOGRAPH_CRASH_ROUNDS", "1"))
 LONGEST_S = 2.0
+RUSH_S, RUSH_S_MIN = 8.0, 1.0
+"""Load at the full rate around the kills, all of them and each."""
 SAFE = {"min.insync.replicas": "2", "offsets.topic.replication.factor": "3"}
 
 
@@ -130,6 +133,7 @@ def open_stage(
     }
     if executors:
         settings["slots.cpus"] = "1"  # a whole core each, so that two are never on one executor
+        settings["spark.executor.extraJavaOptions"] = light_jvm()
     flow = {
         "topics": ", ".join(TOPICS),
         # Only the source is compacted, or what was repeated on the target would not stay there.
@@ -179,9 +183,10 @@ def test_whatever_is_killed_under_load_nothing_is_lost_and_nothing_repeated(
     with open_stage(clusters, tmp_path, sizes, executors=2 if is_hunt else executors) as stage:
         stage.random.shuffle(chosen)
 
-        with traffic(stage.source, SEED):
+        with traffic(stage.source, SEED) as writing:
             stage.start_run().await_copying()
             for victim, pause_s in zip(chosen, moments(SEED, len(chosen), LONGEST_S), strict=True):
+                writing.rush(pause_s + max(RUSH_S / len(chosen), RUSH_S_MIN))
                 nap(pause_s)
                 victim(stage)
             nap(1.0)
@@ -195,16 +200,18 @@ def test_two_drivers_of_one_flow_at_once_leave_every_record_once(
 ) -> None:
     # Two at once on a topic that is being compacted is the one thing that rests on the lease.
     with open_stage(clusters, tmp_path, compacting=False) as stage:
-        with traffic(stage.source, SEED):
+        with traffic(stage.source, SEED) as writing:
             # Without the lease both copy; the log alone keeps them right.
             first, second = stage.start_run("--no-lease"), stage.start_run("--no-lease")
             first.await_copying()
             second.await_copying()
+            writing.rush(RUSH_S / 2)
             nap(2.0)
             first.kill_driver()
             nap(1.0)
             third = stage.start_run("--no-lease")
             third.await_copying()
+            writing.rush(RUSH_S / 4)
             nap(1.0)
         second.kill_driver()
         third.kill_driver()

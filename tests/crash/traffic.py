@@ -29,10 +29,9 @@ _COMPACTING: Final = {
     "max.compaction.lag.ms": "1",
 }
 _ROUND_S: Final = 0.05
-_ROUNDS_AT_FULL_RATE: Final = 300
-"""Fifteen seconds of load, 25,000 records; then a trickle goes on. All of it is compared record by
-record in the end, and where everything takes ten times as long there is no more to compare."""
 _TRICKLE: Final = 10
+"""How much slower it goes on outside of a rush. All of it is compared record by record in the end,
+and while Spark starts, records at the full rate would prove nothing more."""
 _TIMEOUT_S: Final = 60.0
 
 
@@ -43,11 +42,11 @@ class Traffic:
     here beyond what the client does by itself.
     """
 
-    def __init__(self, source: LocalCluster, seed: int, *, rate: float = 1.0) -> None:
+    def __init__(self, source: LocalCluster, seed: int) -> None:
         self._source = source
         self._random = random.Random(seed)
-        self._rate = rate
         self._numbers = itertools.count()
+        self._rush_ends_s = 0.0
         self._stop = threading.Event()
         self._problems: list[BaseException] = []
         self._threads = [
@@ -59,6 +58,10 @@ class Traffic:
         for thread in self._threads:
             thread.start()
 
+    def rush(self, seconds: float) -> None:
+        """At the full rate from now on, 1,700 records a second; then a trickle again."""
+        self._rush_ends_s = time.monotonic() + seconds
+
     def stop(self) -> None:
         """Returns once all that was begun is in the source's log or has failed for good."""
         self._stop.set()
@@ -67,6 +70,10 @@ class Traffic:
             assert not thread.is_alive(), f"{thread.name} does not end"
         if self._problems:
             raise self._problems[0]
+
+    @property
+    def _is_rush(self) -> bool:
+        return time.monotonic() < self._rush_ends_s
 
     def _guarded(self, work: Any) -> None:
         try:
@@ -83,10 +90,7 @@ class Traffic:
         }
         plain = self._producer(settings)
         tiny = self._producer({**settings, "batch.num.messages": 1, "linger.ms": 0})
-        for number in itertools.count():
-            slower = 1 if number < _ROUNDS_AT_FULL_RATE else _TRICKLE
-            if self._stop.wait(slower * _ROUND_S / self._rate):
-                break
+        while not self._stop.wait((1 if self._is_rush else _TRICKLE) * _ROUND_S):
             for _ in range(60):
                 self._send(plain, PLAIN, b"." * 300)
             for _ in range(15):
@@ -100,9 +104,8 @@ class Traffic:
 
     def _write_transactions(self) -> None:
         producer: Producer | None = None
-        began_s = time.monotonic()
         while not self._stop.is_set():
-            if time.monotonic() - began_s > _ROUNDS_AT_FULL_RATE * _ROUND_S:
+            if not self._is_rush:
                 self._stop.wait(_TRICKLE * _ROUND_S)
             try:
                 if producer is None:
@@ -126,7 +129,7 @@ class Traffic:
             producer.commit_transaction(_TIMEOUT_S)
         else:
             producer.abort_transaction(_TIMEOUT_S)
-        self._stop.wait(self._random.choice((0, 0, 0.01, 0.05)) / self._rate)
+        self._stop.wait(self._random.choice((0, 0, 0.01, 0.05)))
 
     def _send(self, producer: Producer, topic: str, filling: bytes, keys: int = 1000) -> None:
         number = next(self._numbers)
@@ -167,9 +170,9 @@ def create_traffic_topics(source: LocalCluster, *, compacting: bool = True) -> N
 
 
 @contextmanager
-def traffic(source: LocalCluster, seed: int, *, rate: float = 1.0) -> Iterator[Traffic]:
+def traffic(source: LocalCluster, seed: int) -> Iterator[Traffic]:
     """Writes until `stop`, at the end of the block at the latest."""
-    flowing = Traffic(source, seed, rate=rate)
+    flowing = Traffic(source, seed)
     flowing.start()
     try:
         yield flowing

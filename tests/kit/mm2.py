@@ -28,6 +28,7 @@ _STOP_S_MAX: Final = 30.0
 _CARRY_S_MAX: Final = 60.0
 _JVM: Final = (
     "-Xmx512M",
+    "-XX:+UseSerialGC",
     # Started three times and fed little, so half of its life would be compiling.
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",

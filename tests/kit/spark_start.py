@@ -3,6 +3,8 @@
 The whole suite starts Spark some forty times, and most of a start is the JVM loading classes. The
 archive is kept in the cache folder, beside the one that brokers start from. So are the compiled
 modules of the package, where the machine was told not to write them beside their sources.
+
+Every Python process that tests start imports what an installed one would, and no hypothesis.
 """
 
 from __future__ import annotations
@@ -23,9 +25,13 @@ from heliograph_tools.localkafka.kafka import cache_folder, file_lock
 
 OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 """What Spark adds to the command of the driver's JVM, and of no other."""
+_PATH: Final = "PYTHONPATH"
+_AS_INSTALLED: Final = Path(__file__).parent / "as_installed"
 _NOT_COMPILED: Final = "PYTHONDONTWRITEBYTECODE"
 _TESTS: Final = Path(__file__).parents[1]
 _WITH_SPARK: Final = tuple(_TESTS / name for name in ("cluster", "crash", "spark"))
+LIGHT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_MAPPED: Final = "-XX:SharedArchiveFile="
 _RECORDING_S_MAX: Final = 180
 _RECORDED: Final = """
 from pyspark import SparkContext
@@ -43,6 +49,13 @@ jvm.wait()
 """
 
 
+def light_jvm() -> str:
+    """Options for JVMs of Spark beside the driver's: they compile little and load no classes."""
+    options = os.environ.get(OPTIONS, "")
+    # While it is recorded, no other JVM than the driver's may write the archive.
+    return f"{LIGHT_JVM} {options}" if _MAPPED in options else LIGHT_JVM
+
+
 @pytest.fixture(scope="session", autouse=True)
 def spark_starts_fast(request: pytest.FixtureRequest) -> Iterator[None]:
     """For every process of this session; nothing where no test needs Spark."""
@@ -51,7 +64,8 @@ def spark_starts_fast(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(OPTIONS, f"-XX:SharedArchiveFile={_archive()} -Xshare:auto")
+        patch.setenv(_PATH, str(_AS_INSTALLED), prepend=os.pathsep)
+        patch.setenv(OPTIONS, f"{_MAPPED}{_archive()} -Xshare:auto")
         if _NOT_COMPILED in os.environ:
             patch.delenv(_NOT_COMPILED)
             patch.setenv("PYTHONPYCACHEPREFIX", str(cache_folder() / "ready" / "compiled"))

@@ -18,11 +18,11 @@ from heliograph.engine.supervisor import SlotHealth, SlotState
 from heliograph.engine.task import CarrierFactory, Clusters
 from heliograph.model import FlowId, Lane, LaneId, LaneProgress, SlotId
 from tests.kit.loop_thread import LoopThread
+from tests.kit.spark_start import LIGHT_JVM, light_jvm
 from tests.kit.topics import wait_until
 from tests.spark.fake_carrier import JOURNAL_VARIABLE, FakeCarrier
 
 REPOSITORY = Path(__file__).parents[2]
-LIGHT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PATIENCE_S = 60.0
 """Ordinary machines need a tenth of it."""
 
@@ -36,9 +36,11 @@ def engine(
     spark: Mapping[str, str] | None = None,
 ) -> EngineConfig:
     settings = {
-        "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(
+            [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+        ),
         "spark.driver.extraJavaOptions": LIGHT_JVM,
-        "spark.executor.extraJavaOptions": LIGHT_JVM,
+        "spark.executor.extraJavaOptions": light_jvm(),
     } | dict(spark or {})
     if journal is not None:
         settings[f"spark.executorEnv.{JOURNAL_VARIABLE}"] = str(journal)

@@ -14,8 +14,8 @@ import psutil
 import pyspark
 
 from heliograph_tools.localkafka.ports import accepts
+from tests.kit.spark_start import light_jvm
 from tests.kit.topics import wait_until
-from tests.spark.kit import LIGHT_JVM
 
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 _START_S_MAX: Final = 60.0
@@ -65,7 +65,7 @@ class Standalone:
                 | {
                     "SPARK_LOCAL_IP": "127.0.0.1",
                     "SPARK_DAEMON_MEMORY": "256m",
-                    "SPARK_DAEMON_JAVA_OPTS": LIGHT_JVM,
+                    "SPARK_DAEMON_JAVA_OPTS": light_jvm(),
                 },
             )
         self._processes.append(started)

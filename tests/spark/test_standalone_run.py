@@ -20,8 +20,8 @@ from tests.kit.clusters import TopicNames, is_alive
 from tests.kit.mirror import RECORDS_ONLY, Route, lasting_topic, route, write_config
 from tests.kit.records import end_offsets, numbered, produce
 from tests.kit.runs import MirrorRun, mirror_runs, running_mirror
+from tests.kit.spark_start import LIGHT_JVM, light_jvm
 from tests.kit.topics import wait_until
-from tests.spark.kit import LIGHT_JVM
 from tests.spark.standalone import standalone
 
 _PARTITIONS: Final = 4
@@ -37,7 +37,6 @@ _ENGINE: Final = {
     "spark.executor.cores": "1",
     "spark.pyspark.python": sys.executable,
     "spark.driver.extraJavaOptions": LIGHT_JVM,
-    "spark.executor.extraJavaOptions": LIGHT_JVM,
 }
 
 
@@ -52,7 +51,7 @@ def test_a_worker_node_killed_during_the_copy_costs_no_record_and_repeats_none(
             tmp_path / "mm2.properties",
             {"node": source, "to": target},
             {"node->to": {"topics": name}},
-            top={**RECORDS_ONLY, **_ENGINE, "master": spark.url},
+            top=_top(spark.url),
         )
         way = route(config, ("node", source), ("to", target))
         with running_mirror(config) as run:
@@ -74,6 +73,11 @@ def test_a_worker_node_killed_during_the_copy_costs_no_record_and_repeats_none(
             way.assert_exact_map(name)
 
 
+def _top(master: str) -> dict[str, str]:
+    executors = {"spark.executor.extraJavaOptions": light_jvm()}
+    return {**RECORDS_ONLY, **_ENGINE, "master": master, **executors}
+
+
 @contextmanager
 def _traffic(source: LocalCluster, topic: str) -> Iterator[None]:
     """Records without pause, to every partition, until the block ends."""
@@ -88,7 +92,7 @@ def _traffic(source: LocalCluster, topic: str) -> Iterator[None]:
                 linger_ms=1,
                 batch_records_max=20,
             )
-            if ended.wait(0.1):
+            if ended.wait(0.4):
                 return
 
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -146,7 +150,7 @@ def test_a_master_without_workers_gets_a_sentence_and_one_signal_ends_the_run(
             tmp_path / "mm2.properties",
             {"idle": pair["A"], "to": pair["B"]},
             {"idle->to": {"topics": topic("none")}},
-            top={**RECORDS_ONLY, **_ENGINE, "master": spark.url},
+            top=_top(spark.url),
         )
         with mirror_runs() as runs:
             run = MirrorRun(config, tmp_path / "run.log")
