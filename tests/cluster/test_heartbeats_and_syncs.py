@@ -17,7 +17,7 @@ from heliograph.compat.offset_syncs import OffsetSyncsJob
 from heliograph.config.load import load_config
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, NotAuthorised
-from heliograph.ledger.flow_map import Asked, LaneAt
+from heliograph.ledger.flow_map import Asked, LaneAt, Progress
 from heliograph.ledger.translate import Translated
 from heliograph.model import TopicName, TopicPartition
 from heliograph.topics.naming import HEARTBEATS
@@ -142,8 +142,8 @@ class Lanes:
             last_target_offset=None if last is None else last[1],
         )
 
-    def lanes(self) -> Mapping[TopicPartition, LaneAt]:
-        return self.at
+    def moved(self, since: Progress) -> tuple[Mapping[TopicPartition, LaneAt], Progress]:
+        return self.at, since
 
     def translate(
         self, asked: Iterable[Asked]

@@ -12,7 +12,7 @@ from heliograph.broker.records import read_records
 from heliograph.compat.checkpoints import GroupFollower
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.config.sections import CheckpointsConfig, GroupsConfig
-from heliograph.ledger.flow_map import Asked, LaneAt, Lanes
+from heliograph.ledger.flow_map import Asked, LaneAt, Lanes, Progress
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.translate import LaneEnd, Translated, translated
 from heliograph.model import FlowId, TopicName, TopicPartition
@@ -33,7 +33,10 @@ class StandInMap:
     flow: FlowId
     mirrored: dict[TopicPartition, int] = field(default_factory=dict)
 
-    def lanes(self) -> Lanes:
+    def moved(self, since: Progress) -> tuple[Lanes, Progress]:
+        return self._lanes(), since
+
+    def _lanes(self) -> Lanes:
         return {
             source: LaneAt(
                 source=source,
@@ -50,7 +53,7 @@ class StandInMap:
 
     def translate(self, asked: Iterable[Asked]) -> tuple[Lanes, Mapping[Asked, Translated]]:
         runs = Runs([Run(position=0, source_offset=0, target_offset=SHIFT)])
-        return self.lanes(), {
+        return self._lanes(), {
             (source, offset): found
             for source, offset in asked
             if source in self.mirrored

@@ -62,6 +62,7 @@ class InsideSlots:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._lanes: dict[LaneId, Lane] = {}
+        self._told: dict[LaneId, LaneProgress] = {}
 
         async def begin() -> tuple[Shuttle, asyncio.Task[None]]:
             shuttle = Shuttle(clusters, bytes_max=bytes_max, limits=limits)
@@ -93,9 +94,14 @@ class InsideSlots:
 
     def progress(self) -> Mapping[LaneId, LaneProgress]:
         async def look() -> tuple[LaneProgress, ...]:
+            self._told.update((at.lane, at) for at in self._shuttle.changes())
             return self._shuttle.progress()
 
-        return {at.lane: at for at in self._call(look())}
+        found = {at.lane: at for at in self._call(look())}
+        # A driver hears of changes alone: one that is not told would never be seen there.
+        for lane, at in found.items():
+            assert self._told.get(lane) == at, f"changed and not told: {at}"
+        return found
 
     def loads(self) -> Mapping[LaneId, LaneLoad]:
         return {}

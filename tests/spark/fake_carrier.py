@@ -73,6 +73,9 @@ class FakeCarrier:
     def progress(self) -> tuple[LaneProgress, ...]:
         return tuple(self._lanes.values())
 
+    def changes(self) -> tuple[LaneProgress, ...]:
+        return self.progress()
+
     async def drain(self) -> None:
         self._draining = True
         await asyncio.sleep(0.1)

@@ -49,13 +49,19 @@ class Changes:
         self._stalled: dict[LaneId, str] = {}
         self._replaced: dict[int, int] = {}
         self._met_unknown: set[LaneId] = set()
+        self._seen: Mapping[LaneId, LaneProgress] = {}
 
     def show(self, at: RunStatus) -> None:
         for slot in at.slots:
             if slot.replaced != self._replaced.get(slot.slot, 0):
                 self._replaced[slot.slot] = slot.replaced
                 log.warning("slot %d was replaced: %s", slot.slot, slot.detail)
-        for lane, each in at.progress.items():
+        if at.progress is not self._seen:
+            self._seen = at.progress
+            self._show_lanes(at.progress)
+
+    def _show_lanes(self, progress: Mapping[LaneId, LaneProgress]) -> None:
+        for lane, each in progress.items():
             if each.unknown_control_records and lane not in self._met_unknown:
                 self._met_unknown.add(lane)
                 log.warning(
@@ -66,18 +72,18 @@ class Changes:
                 )
         stalled = {
             lane: badge(each.state)
-            for lane, each in at.progress.items()
+            for lane, each in progress.items()
             if isinstance(each.state, Stalled)
         }
         began: defaultdict[tuple[FlowId, str], list[LaneProgress]] = defaultdict(list)
         for lane, state in stalled.items():
             if self._stalled.get(lane) != state:
-                began[lane.flow, state].append(at.progress[lane])
+                began[lane.flow, state].append(progress[lane])
         ended: defaultdict[tuple[FlowId, str], list[LaneProgress]] = defaultdict(list)
         for lane, state in self._stalled.items():
             # A lane that left goes on elsewhere, or with another plan, which says so itself.
-            if lane not in stalled and lane in at.progress:
-                ended[lane.flow, state].append(at.progress[lane])
+            if lane not in stalled and lane in progress:
+                ended[lane.flow, state].append(progress[lane])
         for (flow, state), lanes in began.items():
             _say(logging.WARNING, flow, state, lanes)
         for (flow, state), lanes in ended.items():

@@ -15,7 +15,7 @@ from heliograph.compat.internal_topics import InternalTopic
 from heliograph.compat.offset_sync_plan import SyncQueue
 from heliograph.compat.own_topics import offset_syncs_of
 from heliograph.config.schema import FlowConfig
-from heliograph.ledger.flow_map import FlowMap
+from heliograph.ledger.flow_map import FlowMap, Progress
 from heliograph.model import FlowId
 from heliograph.wire.mirror_records import encode_offset_sync
 
@@ -36,10 +36,14 @@ class OffsetSyncsJob:
         worker = clients.target(flow.id).worker
         self._flush_interval_s = worker.offset_flush_interval_ms / 1000
         self._next_flush_s = monotonic_s() + self._flush_interval_s
+        self._seen: Progress = {}
 
     def step(self) -> None:
         self._topic.ensure()
-        for source, lane in self._flow_map.lanes().items():
+        is_flush_due = monotonic_s() >= self._next_flush_s
+        # All lanes with each flush: what the ledger says of one may change without the lane.
+        lanes, self._seen = self._flow_map.moved({} if is_flush_due else self._seen)
+        for source, lane in lanes.items():
             if lane.last_source_offset is None or lane.last_target_offset is None:
                 continue
             self._queue.observe(
@@ -48,7 +52,7 @@ class OffsetSyncsJob:
                 downstream_offset=lane.last_target_offset,
                 position=lane.position,
             )
-        if monotonic_s() >= self._next_flush_s:
+        if is_flush_due:
             self._next_flush_s = monotonic_s() + self._flush_interval_s
             self._queue.promote_delayed()
         self._write_pending()

@@ -240,6 +240,7 @@ class FetchStream:
         for row in answer.partitions:
             if (lane := self._lanes.get(row.key)) is not None:
                 lane.counted.received_bytes += len(row.records)
+                lane.unreported = True
         awaited = [row for row in answer.partitions if self._is_awaited(row.key)]
         return replace(self._session_answer(answer), partitions=awaited)
 

@@ -71,12 +71,16 @@ class CarriedLane:
         self.learned = Learned(fetch_bytes=flow.limits.partition_bytes)
         self.counted = Counted()
         self.head_written = HeadWritten()
+        self.unreported = True
+        """Whether `progress` may be another than when it was last asked for; set by all that
+        changes what it shows."""
         self.unmerged_entries = 0
         """Entries of its runs in the ledger that a merge could put together."""
 
     def enter(self, phase: LanePhase) -> None:
         """For the machine, which knows what else this means."""
         self.phase = phase
+        self.unreported = True
         if isinstance(phase, Running):
             self.running = phase
         else:
@@ -93,6 +97,7 @@ class CarriedLane:
         """The phase of a lane of which all before the cursor is in the target and nothing after it
         is on its way."""
         reached = self.reached
+        self.unreported = True
         reached.position = cursor.position
         reached.read_to(cursor.next_offset, cursor.leader_epoch)
         reached.target_next_offset = cursor.target_offset
@@ -106,6 +111,7 @@ class CarriedLane:
 
     def stop_at(self, found: Blocked) -> None:
         """The log was asked, and the lane must not go on from there."""
+        self.unreported = True
         self.reached = Reached(
             position=found.position,
             source_next_offset=found.source_next_offset,
@@ -177,6 +183,7 @@ class CarriedLane:
         if not self.in_flight and self._may_be_forgotten():
             running.probing = True
         self.in_flight += 1
+        self.unreported = True
         return running.outgoing.popleft()
 
     def _may_be_forgotten(self) -> bool:
@@ -208,6 +215,7 @@ class CarriedLane:
         self, running: Running, chunk: PreparedChunk, runs: Sequence[Run], ticket: int
     ) -> int:
         """Accept a prepared chunk with the runs written for it; returns the bytes it keeps."""
+        self.unreported = True
         queued_bytes = running.enqueue(chunk, ticket)
         if runs:
             running.unacked_runs.extend(runs)
@@ -220,6 +228,7 @@ class CarriedLane:
 
     def settle(self, running: Running, batch: OutgoingBatch, base_offset: int) -> None:
         """The target has this batch, at `base_offset`."""
+        self.unreported = True
         reached = self.reached
         shift = base_offset - reached.target_next_offset
         if shift:

@@ -86,6 +86,7 @@ class LaneMachine:
     def on(self, lane: CarriedLane, event: LaneEvent) -> None:
         """Every event in every phase; what is not named changes nothing."""
         phase, learned = lane.phase, lane.learned
+        lane.unreported = True
         match event, phase:
             case _, Closed():
                 self._slot.settled.set()  # perhaps the last answer that `Shuttle.remove` waits for
@@ -154,6 +155,7 @@ class LaneMachine:
         row: ProducedPartition | None,
     ) -> None:
         """The target's answer to a batch that is no longer in flight; None where it is left out."""
+        lane.unreported = True
         with self._guarded(lane):
             if running is lane.running and row is not None and _is_next(lane, batch, row):
                 self._acknowledged(lane, running, batch, row.base_offset)
@@ -293,7 +295,7 @@ class LaneMachine:
             self._later(stop.retry_s, lane, Resume())
 
     def _show(self, lane: CarriedLane, trouble: Stalled) -> None:
-        lane.trouble = trouble
+        lane.trouble, lane.unreported = trouble, True
         self._slot.show(lane)
 
     def _later(self, delay_s: float, lane: CarriedLane, event: LaneEvent) -> None:

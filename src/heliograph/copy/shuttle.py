@@ -78,6 +78,8 @@ class Shuttle:
         self._machine = LaneMachine(self._slot)
         self._head_interval_s = head_interval_s
         self._merging: set[FlowId] = set()
+        self._unwritable: set[Flow] = set()
+        """Flows whose ledger could not be written when `changes` was last asked for."""
 
     # -- what the driver may ask
 
@@ -151,7 +153,19 @@ class Shuttle:
         self._flow(flow).throttle.set_rate(bytes_per_s)
 
     def progress(self) -> tuple[LaneProgress, ...]:
-        return tuple(lane.progress() for lane in self._lanes.values())
+        return tuple(map(_reported, self._lanes.values()))
+
+    def changes(self) -> tuple[LaneProgress, ...]:
+        """A thousand quiet lanes cost a look at a flag each."""
+        # How long a ledger could not be written is part of what its lanes show.
+        before = self._unwritable
+        self._unwritable = {f for f in self._flows.values() if f.ledger.problem is not None}
+        shown = before | self._unwritable
+        return tuple(
+            _reported(lane)
+            for lane in self._lanes.values()
+            if lane.unreported or (shown and lane.flow in shown)
+        )
 
     async def drain(self) -> None:
         """Stop fetching and settle all; the shuttle then only waits for `close`."""
@@ -311,6 +325,11 @@ class Shuttle:
             await merge_runs(flow, lanes)
         finally:
             self._merging.discard(flow.id)
+
+
+def _reported(lane: CarriedLane) -> LaneProgress:
+    lane.unreported = False
+    return lane.progress()
 
 
 def _is_settled(lane: CarriedLane) -> bool:

@@ -188,6 +188,7 @@ class SourceSide:
 
     def fetched(self, lane: CarriedLane, running: Running, answer: FetchedPartition) -> None:
         """What the leader answered of this lane, from where its cursor stands."""
+        lane.unreported = True
         with self._guarded(lane, running):
             self._judge(lane, running, answer)
 

@@ -136,6 +136,8 @@ class Reconciler:
         self._retrying_since_s: dict[LaneId, float] = {}
         self._began_s = monotonic_s()
         self._said_of_twins: set[str] = set()
+        self._calm: Mapping[LaneId, LaneProgress] | None = None
+        """The last progress in which no lane waited for a decision."""
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -238,11 +240,15 @@ class Reconciler:
     async def apply_policies(self, slots: SlotPool) -> Mapping[LaneId, LaneProgress]:
         """Follow the lanes; apply policies where a lane waits for a decision."""
         progress = slots.progress()
+        if progress is self._calm:
+            return progress
         stalled = [
             at
             for at in progress.values()
             if isinstance(at.state, Stalled) and not at.state.retrying
         ]
+        if not stalled:
+            self._calm = progress
         lanes = {lane.id: lane for lane in self.lanes} if stalled else {}
         for flow, waiting in self._policies.undecided(stalled, lanes).items():
             try:

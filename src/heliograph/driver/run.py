@@ -342,6 +342,7 @@ class _Mirror:
         lanes, slots = len(reconciler.lanes), self._slots.count
         self._phase(f"{counted(lanes, 'lane')} handed to {counted(slots, 'slot')}")
         rebalance_s = monotonic_s() + _REBALANCE_S
+        balanced: Progress = {}
         first = True
         while True:
             progress = await reconciler.apply_policies(self._slots)
@@ -353,7 +354,9 @@ class _Mirror:
             if reconciler.due_in_s == 0.0:
                 await reconciler.reconcile(self._slots)
             elif monotonic_s() >= rebalance_s:
-                await reconciler.rebalance(self._slots)
+                if progress is not balanced:
+                    await reconciler.rebalance(self._slots)
+                balanced = progress
                 rebalance_s = monotonic_s() + _REBALANCE_S
             due_in_s = min(reconciler.due_in_s, rebalance_s - monotonic_s())
             # Slots have nothing to report while nothing comes; `until` may wait for something else.

@@ -118,7 +118,10 @@ class Slots:
         crew.tell(crew.roster.limit(flow, bytes_per_s))
 
     def progress(self) -> Mapping[LaneId, LaneProgress]:
-        """The latest of every lane that is wanted; after `drain` the settled state."""
+        """The latest of every lane that is wanted; after `drain` the settled state.
+
+        Not to be changed: it is the same object until there is news.
+        """
         return self._open_crew().progress()
 
     def loads(self) -> Mapping[LaneId, LaneLoad]:

@@ -108,6 +108,8 @@ class SlotSupervisor:
         self._posts: dict[SlotId, _SlotRecord] = {}
         self._generations: dict[SlotId, int] = {}
         self._progress: dict[LaneId, LaneProgress] = {}
+        self._snapshot: Mapping[LaneId, LaneProgress] | None = None
+        """Of `_progress`; None once that has changed."""
         self._rates: dict[LaneId, _Rate] = {}
         self._closing = False
         self._is_held = False
@@ -137,6 +139,7 @@ class SlotSupervisor:
     ) -> None:
         self.tell(self.roster.want(assignment, abandoned))
         for lane_id in [i for i in self._progress if not self.roster.is_wanted(i)]:
+            self._snapshot = None
             del self._progress[lane_id]
             self._rates.pop(lane_id, None)
 
@@ -189,7 +192,10 @@ class SlotSupervisor:
         )
 
     def progress(self) -> Mapping[LaneId, LaneProgress]:
-        return dict(self._progress)
+        """The same object as before where nothing has changed: who has seen it need not look."""
+        if self._snapshot is None:
+            self._snapshot = dict(self._progress)
+        return self._snapshot
 
     def loads(self) -> Mapping[LaneId, LaneLoad]:
         now_s = self._clock_s()
@@ -252,6 +258,7 @@ class SlotSupervisor:
                 if self.roster.is_wanted(lane.lane):
                     self._measure(lane)
                     self._progress[lane.lane] = lane
+                    self._snapshot = None
         self._on_change()
 
     def lost(self, session: Session) -> None:
@@ -275,6 +282,7 @@ class SlotSupervisor:
         for lane in () if settlement is None else settlement.lanes:
             if self.roster.is_wanted(lane.lane):
                 self._progress[lane.lane] = lane
+                self._snapshot = None
         self.tick()
         self._on_change()
 

@@ -76,7 +76,13 @@ class SlotWorker(Protocol):
 
     def throttle(self, flow: FlowId, bytes_per_s: int | None) -> None: ...
 
-    def progress(self) -> tuple[LaneProgress, ...]: ...
+    def progress(self) -> tuple[LaneProgress, ...]:
+        """Of all lanes."""
+        ...
+
+    def changes(self) -> tuple[LaneProgress, ...]:
+        """Of those lanes at least whose progress is another than when it was last asked for."""
+        ...
 
     async def drain(self) -> None:
         """Stop fetching and let everything in flight settle."""
@@ -210,10 +216,10 @@ def _judge(
     return Outcome.FAILED, "the carrier ended by itself"
 
 
-def progress_interval_s(lanes: int) -> float:
-    """Longer with more lanes, so that looking at them costs the slot, and hearing of them the
-    driver, the same few hundredths of a core however many there are."""
-    slower = max(1.0, lanes / _LANES_PER_INTERVAL)
+def progress_interval_s(changed: int) -> float:
+    """Longer after more lanes have changed, so that telling of them costs the slot, and hearing of
+    them the driver, the same few hundredths of a core however many there are."""
+    slower = max(1.0, changed / _LANES_PER_INTERVAL)
     return min(_PROGRESS_INTERVAL_S * slower, _PROGRESS_INTERVAL_S_MAX)
 
 
@@ -238,9 +244,16 @@ class _Slot:
         )
 
     async def report(self) -> None:
+        changed = told_all_on = 0
         while True:
-            await asyncio.sleep(progress_interval_s(len(self._carried)))
-            self._report(self._carrier.progress())
+            await asyncio.sleep(progress_interval_s(changed))
+            if told_all_on == self.client.connections:
+                lanes = self._carrier.changes()
+            else:
+                # What was told on a connection before may have been lost with it.
+                lanes, told_all_on = self._carrier.progress(), self.client.connections
+            changed = len(lanes)
+            self._report(lanes)
 
     async def watch_alone(self) -> None:
         """A driver that is silent cannot say that a flow was fenced, and its lease runs out before

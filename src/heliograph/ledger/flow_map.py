@@ -42,17 +42,19 @@ class LaneAt:
 
 
 Lanes = Mapping[TopicPartition, LaneAt]
+Progress = Mapping[LaneId, LaneProgress]
 
 
 class FlowMap(Protocol):
     """What checkpoints, offset syncs and group offsets need to know of a flow."""
 
-    def lanes(self) -> Lanes:
-        """By source partition; only lanes that have begun. Raises `BrokerError`."""
+    def moved(self, since: Progress) -> tuple[Lanes, Progress]:
+        """Lanes that have begun, by source partition: those of which there was news after `since`,
+        which is what the call before returned; all where it is empty. Raises `BrokerError`."""
         ...
 
     def translate(self, asked: Iterable[Asked]) -> tuple[Lanes, Mapping[Asked, Translated]]:
-        """As `lanes`, and what offsets become there, both as of the same moment.
+        """All lanes that have begun, and what offsets become there, as of the same moment.
 
         Answers are left out where there is no lane, or none that is safe. Raises `BrokerError`.
         """
@@ -66,33 +68,38 @@ class RunningMap:
         self,
         flow: FlowConfig,
         ledgers: LedgerService,
-        progress: Callable[[], Mapping[LaneId, LaneProgress]],
+        progress: Callable[[], Progress],
     ) -> None:
         self._flow = flow.id
         self._policy = naming_policy(flow)
         self._ledgers = ledgers
         self._progress = progress
 
-    def lanes(self) -> Lanes:
-        ends = self._ends()
-        return self._ledgers.ask(self._flow, lambda view: _lanes(view, ends, self._policy))
+    def moved(self, since: Progress) -> tuple[Lanes, Progress]:
+        progress = self._progress()
+        news = {lane: at for lane, at in progress.items() if since.get(lane) is not at}
+        ends = self._ends(news)
+        if since and not ends:
+            return {}, progress
+        found = self._ledgers.ask(self._flow, lambda view: _lanes(view, ends, self._policy))
+        return found, progress
 
     def translate(self, asked: Iterable[Asked]) -> tuple[Lanes, Mapping[Asked, Translated]]:
-        ends = self._ends()
+        ends = self._ends(self._progress())
         wanted = [one for one in asked if one[0] in ends]
         return self._ledgers.ask(
             self._flow,
             lambda view: (_lanes(view, ends, self._policy), _translated(view, ends, wanted)),
         )
 
-    def _ends(self) -> dict[TopicPartition, LaneEnd]:
+    def _ends(self, progress: Progress) -> dict[TopicPartition, LaneEnd]:
         return {
             lane.source: LaneEnd(
                 position=at.position,
                 source_next_offset=at.source_next_offset,
                 target_next_offset=at.target_next_offset,
             )
-            for lane, at in self._progress().items()
+            for lane, at in progress.items()
             if lane.flow == self._flow and _has_map(at)
         }
 

@@ -77,6 +77,39 @@ def test_a_drain_waits_for_a_correction_of_the_map() -> None:
     assert ledger.waited_for == ledger.tickets == 2
 
 
+def test_of_lanes_that_stand_still_nothing_is_told() -> None:
+    async def scenario() -> None:
+        shuttle = Shuttle({})
+        lane, _ = queued_lane(shuttle, FakeLedger())
+
+        began, still = shuttle.changes(), shuttle.changes()
+        send(lane)
+        moved = shuttle.changes()
+
+        assert [at.lane for at in began] == [at.lane for at in moved] == [lane.spec.id]
+        assert still == ()
+
+    asyncio.run(scenario())
+
+
+def test_a_ledger_that_cannot_be_written_is_told_while_and_after_it_is_so() -> None:
+    """How long it has been so is part of what a lane shows, and no event of the lane."""
+
+    async def scenario() -> None:
+        shuttle, ledger = Shuttle({}), FakeLedger()
+        queued_lane(shuttle, ledger)
+        shuttle.progress()
+
+        ledger.problem = LeaderMoved("no leader")
+        troubled = [len(shuttle.changes()), len(shuttle.changes())]
+        ledger.problem = None
+        over = [len(shuttle.changes()), len(shuttle.changes())]
+
+        assert (troubled, over) == ([1, 1], [1, 0])
+
+    asyncio.run(scenario())
+
+
 class Told(FakeLedger):
     """A ledger that says whether the flow is fenced, or does not answer."""
 

@@ -266,6 +266,21 @@ def test_progress_of_a_lane_nobody_wants_is_forgotten() -> None:
     assert stage.crew.progress() == {}
 
 
+def test_progress_is_the_same_object_until_a_slot_has_news() -> None:
+    stage = Stage()
+    stage.crew.resize(1)
+    stage.crew.want({S0: (lane(0),)})
+    session = stage.connect(S0)
+    stage.hear(session, Progress(slot=S0, at_ms=0, lanes=(progress(0),)))
+
+    first, second = stage.crew.progress(), stage.crew.progress()
+    stage.hear(session, Progress(slot=S0, at_ms=0, lanes=(progress(0, records=1),)))
+
+    assert first is second
+    assert first[lane(0).id].records == 0
+    assert stage.crew.progress()[lane(0).id].records == 1
+
+
 def test_no_slot_is_started_while_spark_is_gone_and_all_are_once_it_is_back() -> None:
     stage = Stage()
     stage.crew.resize(2)

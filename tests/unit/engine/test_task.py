@@ -239,7 +239,27 @@ def test_only_lanes_that_changed_are_reported(run: Run, script: Script, loop: Lo
     assert seen.count(moving.id) > 1
 
 
-def test_progress_is_reported_more_rarely_the_more_lanes_there_are() -> None:
-    intervals = [progress_interval_s(lanes) for lanes in (0, 1_000, 10_000, 1_000_000)]
+class QuietCarrier(FakeCarrier):
+    """Nothing ever changes."""
+
+    def changes(self) -> tuple[LaneProgress, ...]:
+        return ()
+
+
+def test_after_a_lost_connection_all_lanes_are_told_again(
+    run: Run, script: Script, loop: LoopThread
+) -> None:
+    script.lines = [AddLanes(lanes=(lane(0),))]
+    after(loop, 0.8, lambda: script.sessions[0].close())
+    after(loop, 2.0, lambda: script.sessions[-1].send(Stop()))
+
+    run(QuietCarrier)
+
+    assert len(script.sessions) == 2
+    assert [progress.lane for progress in script.reports] == [lane(0).id, lane(0).id]
+
+
+def test_progress_is_reported_more_rarely_the_more_lanes_change() -> None:
+    intervals = [progress_interval_s(changed) for changed in (0, 1_000, 10_000, 1_000_000)]
 
     assert intervals == [0.25, 0.25, 2.5, 10.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -101,3 +102,20 @@ def test_lanes_and_translations_come_from_one_look() -> None:
     assert (looks, ledgers.reads) == (1, 1)
     assert lanes[ORDERS].last_source_offset == 149
     assert answers == {(ORDERS, 120): Exact(offset=27)}
+
+
+def test_only_a_lane_with_news_is_looked_up_again() -> None:
+    ledgers = Ledgers()
+    told: dict[LaneId, LaneProgress] = {LANE: _at(Copying())}
+    flow_map = RunningMap(
+        FlowConfig(id=FLOW, enabled=True), cast("LedgerService", ledgers), lambda: dict(told)
+    )
+
+    first, seen = flow_map.moved({})
+    second, seen = flow_map.moved(seen)
+    reads = ledgers.reads
+    told[LANE] = replace(told[LANE], records=told[LANE].records + 1)
+    third, _ = flow_map.moved(seen)
+
+    assert list(first) == list(third) == [ORDERS]
+    assert (second, reads) == ({}, 1)
