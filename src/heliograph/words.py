@@ -20,6 +20,38 @@ def seconds_of(text: str) -> int | None:
     return None if found is None else int(found[1]) * _UNITS_S[found[2]]
 
 
+_UNITS_BYTES: Final = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "ki": 1 << 10,
+    "mi": 1 << 20,
+    "gi": 1 << 30,
+}
+_BYTES: Final = re.compile(
+    r"([0-9]{1,15})(?:\.([0-9]{1,3}))? ?([kmg]i?)?(?:b(?:/s)?)?", re.IGNORECASE
+)
+
+
+def bytes_of(text: str) -> int | None:
+    """The bytes of `500000`, `10MB`, `1.5 MiB/s`; None for what is not written like that."""
+    found = _BYTES.fullmatch(text.strip())
+    if found is None:
+        return None
+    unit = _UNITS_BYTES[(found[3] or "").lower()]
+    part = int((found[2] or "0").ljust(3, "0"))
+    return int(found[1]) * unit + part * unit // 1000
+
+
+def rate_words(bytes_per_s: float) -> str:
+    """`1.5 MB/s`."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if bytes_per_s >= size:
+            return f"{bytes_per_s / size:.3g} {unit}/s"
+    return f"{bytes_per_s:g} B/s"
+
+
 def in_words(seconds: float) -> str:
     """`7 d` for a week's seconds: the largest unit that leaves no rest."""
     for unit in ("d", "h", "m"):

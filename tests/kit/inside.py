@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -63,6 +64,7 @@ class InsideSlots:
         self._thread.start()
         self._lanes: dict[LaneId, Lane] = {}
         self._told: dict[LaneId, LaneProgress] = {}
+        self._paused: set[LaneId] = set()
 
         async def begin() -> tuple[Shuttle, asyncio.Task[None]]:
             shuttle = Shuttle(clusters, bytes_max=bytes_max, limits=limits)
@@ -77,14 +79,24 @@ class InsideSlots:
     ) -> None:
         wanted = {lane.id: lane for lanes in assignment.values() for lane in lanes}
         leaving = self._lanes.keys() - wanted.keys()
+        # As the roster: a lane that is only paused, or goes on, stays as it is otherwise.
+        kept = {
+            id_: lane
+            for id_, lane in wanted.items()
+            if id_ in self._lanes and replace(lane, paused=False) == self._lanes[id_]
+        }
+        specs = {id_: replace(lane, paused=False) for id_, lane in wanted.items()}
+        paused = {id_ for id_, lane in wanted.items() if lane.paused}
 
         async def change() -> None:
             self._shuttle.discard(lane for lane in leaving if lane.flow in abandoned)
             await self._shuttle.remove(leaving)
-            self._shuttle.add(wanted.values())
+            self._shuttle.add(lane for id_, lane in wanted.items() if id_ not in kept)
+            self._shuttle.pause(id_ for id_ in kept if id_ in paused - self._paused)
+            self._shuttle.resume(id_ for id_ in kept if id_ in self._paused - paused)
 
         self._call(change())
-        self._lanes = wanted
+        self._lanes, self._paused = specs, paused
 
     def resume(self, ids: Iterable[LaneId]) -> None:
         async def go_on() -> None:
@@ -217,6 +229,7 @@ async def _follow(inside: InsideMirror, stop: StopRequest, *, periodic: bool, le
     stopping = asyncio.create_task(stop.wait())
     while not stopping.done():
         await inside.reconciler.apply_policies(inside.slots)
+        await inside.reconciler.follow_decisions(inside.slots, ledgers)
         if inside.reconciler.due_in_s == 0.0:
             await inside.reconciler.reconcile(inside.slots)
         await asyncio.wait({stopping}, timeout=_TICK_S)

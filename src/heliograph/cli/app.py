@@ -25,12 +25,15 @@ class Listed:
     panel: str | None = None
     needs: str = ""
     """A package that an installation without the tools lacks."""
+    module: str = ""
+    """Where it is, if not in the module of its own name."""
 
 
 _MIRROR: Final = "Mirror"
 _MOVE: Final = "Come from MirrorMaker 2, and go back"
 _LEAVE: Final = "Leave a cluster, and come back"
 _LOOK: Final = "Look closer"
+_DECIDE: Final = "Decide, while it runs or not"
 COMMANDS: Final = {
     "demo": Listed(
         "Mirror between two real clusters on this machine, and prove it.", needs="trustme"
@@ -39,6 +42,13 @@ COMMANDS: Final = {
     "plan": Listed("Show what `heliograph run` would do, without doing it.", _MIRROR),
     "run": Listed("Mirror topics as FILE says, until told to stop.", _MIRROR),
     "status": Listed("Show how far every lane has come, and how far behind it is.", _MIRROR),
+    "decisions": Listed("Show what was decided about the lanes, and take it back.", _DECIDE),
+    "pause": Listed("Pause lanes until they are resumed.", _DECIDE, module="decide"),
+    "resume": Listed("Let paused lanes go on.", _DECIDE, module="decide"),
+    "exclude": Listed("Stop mirroring topics, whatever the file says.", _DECIDE, module="decide"),
+    "include": Listed("Mirror topics, whatever the file says.", _DECIDE, module="decide"),
+    "stop": Listed("Stop a flow until it is started.", _DECIDE, module="decide"),
+    "start": Listed("Start a flow that was stopped.", _DECIDE, module="decide"),
     "groups": Listed("Show the offsets of consumer groups on the source and on the target.", _LOOK),
     "offsets": Listed(
         "Show where consumer groups would resume on the target, and move them there.", _LEAVE
@@ -137,7 +147,7 @@ class _MissingTool:
 
 def _module(name: str) -> ModuleType | _MissingTool:
     if name not in TOOLS:
-        return importlib.import_module(f"heliograph.cli.{name}")
+        return importlib.import_module(f"heliograph.cli.{COMMANDS[name].module or name}")
     try:
         return importlib.import_module(f"heliograph_tools.cli.{name}")
     except ModuleNotFoundError as exc:

@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 import typer
+from pydantic import BeforeValidator
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text as Styled
 
+from heliograph.cli.decision_tables import DecisionDocument
 from heliograph.cli.document import At, Document, OrNull, Text
 from heliograph.cli.options import AsJson, File, OnlyFlows
 from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, remarks, results
@@ -29,7 +31,11 @@ from heliograph.cli.tables import (
 from heliograph.config.choice import choose
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.decisions.orders import LaneOrders
+from heliograph.decisions.words import decision_words
 from heliograph.inspect.status import (
+    EXCLUDED,
+    PAUSED,
     FlowStatus,
     LaneStatus,
     MirrorStatus,
@@ -44,7 +50,7 @@ from heliograph.takeover.pending import pending_adoptions
 from heliograph.words import counted
 
 _SAMPLE_S: Final = 1.0
-_TOLD: Final = (RELEASED, FOR_ADOPT, NOT_EMPTY)
+_TOLD: Final = (RELEASED, FOR_ADOPT, NOT_EMPTY, PAUSED, EXCLUDED)
 """States whose detail says what to do, and is the same for all lanes of a topic."""
 
 STATUS_HELP: Final = """Show how far every lane has come, and how far behind it is.
@@ -89,6 +95,11 @@ class _Standby(Document):
     at_ms: int
 
 
+Ids = Annotated[
+    tuple[str, ...], BeforeValidator(lambda found: tuple(decision.id for decision in found))
+]
+
+
 class _Lane(Document):
     topic: str = At("lane.source.topic")
     partition: int = At("lane.source.partition")
@@ -109,6 +120,7 @@ class _Lane(Document):
     lost_records: int
     foreign_records: int
     noted_ms: int | None
+    decisions: Ids = At("decided.decisions")
 
 
 class _Waiting(Document):
@@ -131,6 +143,7 @@ class _Flow(Document):
     lost_records: int | None
     foreign_records: int | None
     last_drill: LastDrill | None
+    decisions: tuple[DecisionDocument, ...] = At("orders.standing")
     lanes: tuple[_Lane, ...]
     waiting: tuple[_Waiting, ...]
 
@@ -312,6 +325,7 @@ def _lane_table(lanes: Sequence[LaneStatus]) -> RenderableType:
     for lane in lanes:
         remarks = [
             lane.detail,
+            *limits_of(lane.decided),
             lane.mapped_because,
             f"lost {lane.lost_records:,}" if lane.lost_records else "",
             f"{lane.foreign_records:,} foreign" if lane.foreign_records else "",
@@ -352,6 +366,8 @@ def _leader(flow: FlowStatus) -> str:
             else f", {flow.holder.host} (pid {flow.holder.pid}) is stopping"
         )
         return f"fenced{left}: {flow.fence.why}"
+    if flow.orders.stopped is not None:
+        return decision_words(flow.orders.stopped)
     if flow.holder is None:
         return "not running" if flow.producer else "never run"
     return f"mirrored by {flow.holder.host} (pid {flow.holder.pid}), seen {ago(flow.holder.at_ms)}"
@@ -368,11 +384,20 @@ def _remarks(lanes: Sequence[LaneStatus], waiting: Sequence[WaitingLane]) -> str
     details = sorted({each.detail for each in every if each.state in _TOLD})
     parts = [
         *details[:1],
+        *sorted({words for lane in lanes for words in limits_of(lane.decided)}),
         f"offsets {offsets}" if goes_on else "",
         f"lost {lost:,}" if lost else "",
         f"{foreign:,} foreign" if foreign else "",
     ]
     return "; ".join(part for part in parts if part)
+
+
+def limits_of(orders: LaneOrders) -> tuple[str, ...]:
+    """What was decided about a lane besides its state."""
+    if not orders.is_carried:
+        return ()
+    placed = () if orders.placed is None else (orders.placed,)
+    return tuple(decision_words(each) for each in (*orders.throttles, *placed))
 
 
 def _longest(found: Sequence[float | None]) -> float | None:

@@ -39,7 +39,7 @@ class Blocked:
     """Where the target's log ends; -1 where that log is not the lane's."""
     source_leader_epoch: int = -1
     retry_s: float | None = None
-    """When to look again; None where nothing but a decision can help."""
+    """When to look again; None where nothing but a new start can help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ async def check_source(flow: Flow, begun: Mapping[L, LaneRecord]) -> dict[L, Sou
 
 
 def _source_point(lane: Resumable, record: LaneRecord) -> SourcePoint | None:
-    """What was mirrored since the lane's last start; a start is a decision to go on elsewhere."""
+    """What was mirrored since the lane's last start; a start means to go on elsewhere."""
     start, head, own = record.starts[-1], record.head, lane.source_point
     known = [own] if own is not None else []
     if (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
@@ -68,7 +68,10 @@ class PeriodicJobs:
         jobs: Sequence[PeriodicJob],
         leaderships: Leaderships,
         activity: FlowActivity,
+        is_stopped: Callable[[FlowId], bool] = lambda _: False,
     ) -> None:
+        """`is_stopped` says of a flow that an operator stopped it: its jobs rest."""
+        self._is_stopped = is_stopped
         self._turns = [_Turn(job) for job in jobs]
         self._leaderships, self._activity = leaderships, activity
         self._tasks: set[asyncio.Task[None]] = set()
@@ -117,7 +120,7 @@ class PeriodicJobs:
 
     async def _step(self, turn: _Turn, *, is_last: bool = False) -> None:
         name = f"{turn.job.flow}: {turn.job.what}"
-        if not self._leaderships.leads(turn.job.flow):
+        if not self._leaderships.leads(turn.job.flow) or self._is_stopped(turn.job.flow):
             return
         work = turn.job.finish if is_last and isinstance(turn.job, LastStep) else turn.job.step
         turn.is_running = True

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heliograph.config.schema import FlowConfig
 from heliograph.driver.problems import problem_of
 from heliograph.errors import BrokerError, MirrorError
-from heliograph.ledger.decisions import Overrun, Waiting
+from heliograph.ledger.new_starts import Overrun, Waiting
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     FlowId,
@@ -39,7 +39,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decided:
-    """The stall of a lane that a decision was written for: the slot needs a moment to follow it.
+    """The stall of a lane that a policy was applied to: the slot needs a moment to follow it.
 
     The same may happen again before anything was mirrored: more is lost, or there is yet another
     topic. That is another stall, and decided on again; a report of this one that comes late is not,

@@ -18,14 +18,19 @@ from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.blocking import blocking
 from heliograph.broker.clients import Clients
 from heliograph.broker.view import ClusterView
-from heliograph.clock import monotonic_s
+from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.decisions.decision import Decision
+from heliograph.decisions.orders import orders_of
+from heliograph.decisions.record import decisions_of
 from heliograph.driver.assignment import assign, weigh
+from heliograph.driver.decided import DecidedFlows, read_decisions
 from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
 from heliograph.driver.policies import Policies
 from heliograph.driver.prepare import Prepared, prepare_target
 from heliograph.driver.problems import problem_of
 from heliograph.errors import BrokerError, MirrorError, NotAuthorised
+from heliograph.ledger.access import LedgerAccess
 from heliograph.ledger.leadership import Leaderships, Trouble
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
@@ -36,6 +41,7 @@ from heliograph.model import (
     LaneId,
     LaneLoad,
     LaneProgress,
+    Paused,
     SlotId,
     Stalled,
     TopicName,
@@ -86,12 +92,14 @@ class _FlowState:
 class _Planned:
     """What planning a flow found out and made ready."""
 
-    lanes: tuple[Lane, ...]
-    waiting: int
-    gone: tuple[GoneTopic, ...]
-    unready: Mapping[TopicName, BrokerError]
+    decisions: tuple[Decision, ...]
+    """As they were when the flow was planned."""
+    lanes: tuple[Lane, ...] = ()
+    waiting: int = 0
+    gone: tuple[GoneTopic, ...] = ()
+    unready: Mapping[TopicName, BrokerError] = field(default_factory=dict)
     """Topics of the target that could not be made ready, and why."""
-    expects_heartbeats: bool
+    expects_heartbeats: bool = False
     """Whether the source's heartbeats, which are mirrored, are only being created."""
 
 
@@ -103,6 +111,8 @@ class Reconciler:
     """
 
     RETRY_S = 5.0
+    DECISIONS_S = 1.0
+    """How old what is known of decisions may be."""
     STALL_S_MAX = 60.0
     """A run that is to end waits this long for a lane that stalls and is tried again."""
 
@@ -132,6 +142,7 @@ class Reconciler:
         }
         configs = {flow.id: flow for flow in config.flows}
         self._policies = Policies(configs, ledgers)
+        self.decided = DecidedFlows()
         self._handing_out = asyncio.Lock()
         self._retrying_since_s: dict[LaneId, float] = {}
         self._began_s = monotonic_s()
@@ -141,13 +152,9 @@ class Reconciler:
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """Of the flows that are led by this driver."""
-        return tuple(
-            lane
-            for flow, state in self._flows.items()
-            if self._leaderships.leads(flow)
-            for lane in state.lanes
-        )
+        """Of the flows that are led by this driver, those that are to be carried."""
+        led = [s.lanes for flow, s in self._flows.items() if self._leaderships.leads(flow)]
+        return tuple(lane for lanes in led for lane in self.decided.carried(lanes))
 
     @property
     def problems(self) -> Mapping[FlowId, str]:
@@ -233,12 +240,29 @@ class Reconciler:
         """
         await self._hand_out(slots)
 
+    async def follow_decisions(self, slots: SlotPool, ledgers: LedgerAccess) -> None:
+        """Look at what operators decided about the flows that run, and do it."""
+        changed = False
+        for flow, state in self._flows.items():
+            if not (state.ready and self._leaderships.leads(flow)):
+                continue
+            try:
+                found = await ledgers.ask_recent(flow, decisions_of, self.DECISIONS_S)
+            except MirrorError:
+                continue  # the lease's task says so, and lets go if it lasts
+            news = self.decided.learn(flow, found)
+            changed |= news.changed
+            if news.replans:
+                state.due_s = 0.0
+        if changed:
+            await self._hand_out(slots)
+
     async def rebalance(self, slots: SlotPool) -> None:
         """Move lanes away from a slot that carries far more than the others; usually nothing."""
         await self._hand_out(slots)
 
     async def apply_policies(self, slots: SlotPool) -> Mapping[LaneId, LaneProgress]:
-        """Follow the lanes; apply policies where a lane waits for a decision."""
+        """Follow the lanes; apply policies where a lane waits for one."""
         progress = slots.progress()
         if progress is self._calm:
             return progress
@@ -285,13 +309,13 @@ class Reconciler:
         return all(
             (at := progress.get(lane.id)) is not None
             and (
-                isinstance(at.state, Idle)
+                isinstance(at.state, Idle | Paused)
                 or (
                     isinstance(at.state, Stalled)
                     and (is_given_up or self._waits_for_somebody(lane.id, at.state))
                 )
             )
-            for lane in state.lanes
+            for lane in self.decided.carried(state.lanes)
         )
 
     def _waits_for_somebody(self, lane: LaneId, state: Stalled) -> bool:
@@ -315,7 +339,11 @@ class Reconciler:
         config = state.config
         source_admin, target_admin = self._admins[config.id.source], self._admins[config.id.target]
         source, target = views[config.id.source], views[config.id.target]
-        selection = select_between(config, source, target)
+        decisions = read_decisions(self._ledgers, config.id, target)
+        orders = orders_of(decisions, now_ms())
+        if orders.stopped is not None:
+            return _Planned(decisions=decisions)
+        selection = select_between(config, source, target, orders.choice)
         missing = [name for name, renamed in selection.mirrored if renamed not in target.topics]
         source = with_settings(source_admin, source, missing)
         provisioning = plan_provisioning(config, selection, source, target)
@@ -336,6 +364,7 @@ class Reconciler:
         planned = plan_lanes(config, selection, source, target)
         waiting = state.adoption.waiting(planned, target, self._ledgers)
         return _Planned(
+            decisions=decisions,
             lanes=(*(lane for lane in planned if lane.id not in waiting), *kept),
             waiting=len(waiting),
             gone=self._find_deleted(state, source, target),
@@ -345,6 +374,7 @@ class Reconciler:
 
     def _planned(self, state: _FlowState, planned: _Planned) -> None:
         config = state.config
+        holds = self.decided.planned(config.id, planned.decisions, is_first=not state.ready)
         state.lanes, state.gone = planned.lanes, planned.gone
         state.ready, state.unadopted = True, planned.waiting
         if planned.waiting:
@@ -355,7 +385,8 @@ class Reconciler:
         interval_s = config.refresh_interval_s if config.refresh_enabled else float("inf")
         # A topic that is not ready is tried again soon, not at the next refresh.
         is_soon = planned.unready or planned.expects_heartbeats
-        state.due_s = monotonic_s() + (self.RETRY_S if is_soon else interval_s)
+        wait_s = self.RETRY_S if is_soon else interval_s
+        state.due_s = monotonic_s() + (wait_s if holds else 0.0)
 
     def _expects_heartbeats(self, flow: FlowConfig, source: ClusterView) -> bool:
         """A job of this very run creates them, beside the first look at the topics."""
@@ -438,7 +469,7 @@ class Reconciler:
             }
             weights = {lane: weigh(load) for lane, load in slots.loads().items()}
             find = partial(assign, widths=widths)
-            lanes = tuple(lane.id for lane in self.lanes)
+            lanes = [lane.id for lane in self.lanes]
             # On a thread: 30 000 lanes take seconds, in which slots must hear from the driver.
             placed = await blocking(find, lanes, self._slot_ids, slots.current(), weights)
             assignment: dict[SlotId, list[Lane]] = {slot: [] for slot in self._slot_ids}

@@ -51,6 +51,7 @@ log = logging.getLogger("heliograph")
 _REPORT_S: Final = 0.25
 _QUIET_S_MAX: Final = 1.0
 _REBALANCE_S: Final = 30.0
+_DECISIONS_S: Final = 0.5
 _DRAIN_S_MAX: Final = 60.0
 _CORES_PER_SLOT: Final = 2
 """One slot fills its target broker long before it fills a core; more of them only share that
@@ -297,6 +298,7 @@ class _Mirror:
             ),
             self._leaderships,
             self._activity,
+            reconciler.decided.is_stopped,
         )
         try:
             await self._slots.start(self._spark.session, count)
@@ -305,6 +307,7 @@ class _Mirror:
                 watching = [
                     tasks.create_task(self._start_spark_again()),
                     tasks.create_task(self._drop_lost_flows(reconciler)),
+                    tasks.create_task(self._follow_decisions(reconciler)),
                     tasks.create_task(self._report(reconciler, jobs)),
                 ]
                 working = tasks.create_task(jobs.run())
@@ -380,6 +383,11 @@ class _Mirror:
             # Before the lanes are looked at, so that a change while they are is not missed.
             changed = self._leaderships.changed.wait()
             await reconciler.drop_lost_flows(self._slots)
+
+    async def _follow_decisions(self, reconciler: Reconciler) -> None:
+        while True:
+            await asyncio.sleep(_DECISIONS_S)
+            await reconciler.follow_decisions(self._slots, self._ledgers)
 
     async def _start_spark_again(self) -> None:
         while True:

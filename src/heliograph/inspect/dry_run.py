@@ -12,10 +12,14 @@ from heliograph.broker.acls import AclAdmin
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.topic_changes import TopicConfigChanges
 from heliograph.broker.view import ClusterView
+from heliograph.clock import now_ms
 from heliograph.compat.acl_plan import AclPlan, plan_acls
 from heliograph.compat.own_topics import OwnTopic, own_topics
 from heliograph.compat.topic_config_plan import plan_topic_configs
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.decisions.orders import FlowOrders, orders_of
+from heliograph.decisions.record import decisions_of
+from heliograph.decisions.words import decision_words
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
 from heliograph.inspect.waiting import Adoption
 from heliograph.ledger.entries import StartEntry, ledger_topic
@@ -167,14 +171,18 @@ def _outlook(
     if unseen is not None:
         return FlowPlan(flow=flow.id, problem=str(unseen))
     source, target = seen.views[flow.id.source], seen.views[flow.id.target]
-    selection = select_between(flow, source, target)
+    # Reading a ledger that is not there would wait for it to appear.
+    has_ledger = ledger_topic(flow.id.source) in target.topics
+    try:
+        ledger = ledgers.view(flow.id) if has_ledger else LedgerView()
+    except BrokerError as exc:
+        return FlowPlan(flow=flow.id, problem=str(exc))
+    orders = orders_of(decisions_of(ledger), now_ms())
+    selection = select_between(flow, source, target, orders.choice)
     try:
         source = with_settings(reads.admin, source, [name for name, _ in selection.mirrored])
         present = [name for _, name in selection.mirrored if name in target.topics]
         target = with_defaults(writes.admin, with_settings(writes.admin, target, present))
-        # Reading a ledger that is not there would wait for it to appear.
-        has_ledger = ledger_topic(flow.id.source) in target.topics
-        ledger = ledgers.view(flow.id) if has_ledger else LedgerView()
         begun = begun_topics(ledger)
         unadopted = Counter(
             at.topic for at in (adoption.partitions(target.topics, ledger) if adoption else ())
@@ -198,6 +206,7 @@ def _outlook(
         *_notes_on_gone(flow, begun, source),
         *_notes_on_unadopted(selection, unadopted),
         *_notes_on_unmatched(selection),
+        *_notes_on_decisions(orders),
     )
     return FlowPlan(
         flow=flow.id,
@@ -287,6 +296,11 @@ def _notes_on_unmatched(selection: Selection) -> Iterator[PlanNote]:
     wanted = [decision for decision in selection.decisions if decision.target is not None]
     if all(decision.why == HEARTBEATS for decision in wanted):
         yield _problem(TopicName("topics"), "no topic of the source is mirrored")
+
+
+def _notes_on_decisions(orders: FlowOrders) -> Iterator[PlanNote]:
+    for each in orders.standing:
+        yield _note(TopicName(str(each.scope)), decision_words(each))
 
 
 def _notes_on_ids(

@@ -14,6 +14,9 @@ from typing import Final, TypeVar
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import ClientRole, ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.decisions.orders import FREE, FlowOrders, LaneOrders, orders_of
+from heliograph.decisions.record import decisions_of
+from heliograph.decisions.words import decision_words
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NoLedger
 from heliograph.inspect.lag import first_pending_record
 from heliograph.inspect.waiting import Adoption, WaitingLane, waiting_lanes
@@ -40,6 +43,10 @@ _WAITING_S: Final = 10.0
 _FRESH_MS: Final = 15_000
 STOPPED: Final = "stopped"
 FENCED: Final = "fenced"
+EXCLUDED: Final = "excluded"
+PAUSED: Final = "paused"
+
+NOTHING_DECIDED: Final = FlowOrders()
 
 T = TypeVar("T")
 
@@ -66,6 +73,8 @@ class LaneStatus:
     """When the ledger was last told about the lane."""
     records_per_s: float | None = None
     """None until two samples are there."""
+    decided: LaneOrders = FREE
+    """What operators decided about the lane."""
 
     @property
     def offsets(self) -> str:
@@ -91,6 +100,7 @@ class FlowStatus:
     last_drill: LastDrill | None = None
     waiting: tuple[WaitingLane, ...] = ()
     """Lanes that have not begun; none where they were not asked for."""
+    orders: FlowOrders = NOTHING_DECIDED
     is_known: bool = True
     """False where the target does not tell about any lane."""
 
@@ -226,20 +236,26 @@ class StatusReader:
             return _unknown(flow.id, str(exc))
         source = self.source(flow.id)
         view = self._stores[flow.id].view
+        orders = orders_of(decisions_of(view), now_ms())
         problem = ""
         waiting: tuple[WaitingLane, ...] = ()
         try:
             seen = await within(
                 _look(source, locations, flow), ANSWER_S_MAX, f"cluster {source.alias}"
             )
-            waiting = await self._waiting_of(flow, view)
+            waiting = await self._waiting_of(flow, view, orders)
         except BrokerError as exc:
             unreachable[flow.id.source] = problem = str(exc)
             seen = {}
         holder = view.holder if view.holder and view.holder.until_ms >= now_ms() else None
         fence = fence_of(view)
         lanes = [
-            _lane(location, seen.get(location.lane), carried=holder is not None)
+            _lane(
+                location,
+                seen.get(location.lane),
+                orders.lane(location.lane.source),
+                carried=holder is not None,
+            )
             for location in locations
         ]
         if fence is not None and holder is None:
@@ -254,10 +270,13 @@ class StatusReader:
             problem=problem,
             fence=fence,
             last_drill=last_of(view),
+            orders=orders,
             waiting=() if fence is not None else waiting,
         )
 
-    async def _waiting_of(self, flow: FlowConfig, view: LedgerView) -> tuple[WaitingLane, ...]:
+    async def _waiting_of(
+        self, flow: FlowConfig, view: LedgerView, orders: FlowOrders
+    ) -> tuple[WaitingLane, ...]:
         """Looked for now and then: every topic of both clusters is asked for."""
         if self._adoptions is None:
             return ()
@@ -266,7 +285,7 @@ class StatusReader:
             source, target = self.source(flow.id), self.target(flow.id)
             adoption = self._adoptions.get(flow.id)
             found = await within(
-                waiting_lanes(flow, source, target, view, self._wanted, adoption),
+                waiting_lanes(flow, source, target, view, self._wanted, adoption, orders.choice),
                 ANSWER_S_MAX,
                 f"clusters {source.alias} and {target.alias}",
             )
@@ -340,7 +359,9 @@ async def _look(
     return dict(await asyncio.gather(*(look(location) for location in locations)))
 
 
-def _lane(location: LaneLocation, seen: _SourceSeen | None, *, carried: bool) -> LaneStatus:
+def _lane(
+    location: LaneLocation, seen: _SourceSeen | None, decided: LaneOrders, *, carried: bool
+) -> LaneStatus:
     head = location.record.head
     source_next = location.source_next_offset if seen is None else seen.next
     end = None if seen is None else seen.end
@@ -351,11 +372,16 @@ def _lane(location: LaneLocation, seen: _SourceSeen | None, *, carried: bool) ->
     lag_s: float | None = 0.0 if lag == 0 else None
     if seen is not None and lag and seen.waiting_since_ms is not None:
         lag_s = max(0.0, (now_ms() - seen.waiting_since_ms) / 1000)
+    detail = head.detail if head is not None else ""
+    state = _state(location, lag, carried=carried)
+    if state != RELEASED and (held := held_by(decided)) is not None:
+        state, detail = held
     return LaneStatus(
         lane=location.lane,
         target=location.target,
-        state=_state(location, lag, carried=carried),
-        detail=head.detail if head is not None else "",
+        state=state,
+        detail=detail,
+        decided=decided,
         position=location.position,
         position_is_exact=location.exact,
         source_start_offset=None if seen is None else seen.start,
@@ -371,12 +397,26 @@ def _lane(location: LaneLocation, seen: _SourceSeen | None, *, carried: bool) ->
     )
 
 
+def held_by(decided: LaneOrders) -> tuple[str, str] | None:
+    """The state of a lane that a decision keeps from copying, and the decision in words."""
+    for state, decision in (
+        (STOPPED, decided.stopped),
+        (EXCLUDED, decided.excluded),
+        (PAUSED, decided.paused),
+    ):
+        if decision is not None:
+            return state, decision_words(decision)
+    return None
+
+
 def _state(location: LaneLocation, lag_records: int | None, *, carried: bool) -> str:
     """What the ledger last heard, brought up to date by what can be seen now."""
     head = location.record.head
     noted = "starting" if head is None else head.state
-    if noted.startswith("stalled") or noted in ("paused", RELEASED):
+    if noted.startswith("stalled") or noted == RELEASED:
         return noted
+    if noted == PAUSED:
+        noted = "starting"  # resumed since; the slot notes it when the lane has gone on
     # A mirror without a lease is known by what it keeps noting; one that drained notes `idle` last.
     fresh = head is not None and noted == "copying" and now_ms() - head.at_ms < _FRESH_MS
     if not (carried or fresh):

@@ -24,7 +24,7 @@ from heliograph.model import (
     TopicName,
     TopicPartition,
 )
-from heliograph.topics.selection import select_topics
+from heliograph.topics.selection import Choice, select_topics
 from heliograph.words import counted
 
 FOR_ADOPT: Final = "waiting: adopt"
@@ -65,6 +65,7 @@ async def waiting_lanes(
     view: LedgerView,
     wanted: Wanted,
     adoption: Adoption | None,
+    choice: Choice = lambda _: None,
 ) -> tuple[WaitingLane, ...]:
     """In order of topic and partition; raises `BrokerError`."""
     seen = await source.refresh_all()
@@ -75,7 +76,7 @@ async def waiting_lanes(
     begun = view.begun()
     targets = {
         partition: TopicPartition(topic=renamed, partition=partition.partition)
-        for name, renamed in select_topics(flow, seen).mirrored
+        for name, renamed in select_topics(flow, seen, choice).mirrored
         if wanted(name)
         for partition in _partitions(name, seen[name].partition_count)
         if partition not in begun

@@ -35,7 +35,6 @@ from heliograph.errors import (
     MirrorError,
     NoLedger,
 )
-from heliograph.ledger.decisions import NewStart, Overrun, Waiting, begin_lanes_at
 from heliograph.ledger.entries import (
     Entry,
     FlowEntry,
@@ -45,6 +44,7 @@ from heliograph.ledger.entries import (
     ledger_topic,
 )
 from heliograph.ledger.holder import HolderWatch, is_gone, is_here
+from heliograph.ledger.new_starts import NewStart, Overrun, Waiting, begin_lanes_at
 from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
@@ -87,6 +87,14 @@ class LedgerAccess:
     async def ask(self, flow: FlowId, question: Callable[[LedgerView], T]) -> T:
         """What `question` finds in the ledger as it is now; nothing changes while it looks."""
         return question(await self.view(flow))
+
+    async def ask_recent(
+        self, flow: FlowId, question: Callable[[LedgerView], T], age_s_max: float
+    ) -> T:
+        """As `ask`, without a look of its own where the last one is not too old."""
+        if self._store(flow).age_s > age_s_max:
+            await self.view(flow)
+        return question(self._store(flow).view)
 
     async def open(self, flow: FlowId, source_cluster_id: str | None) -> FlowEntry:
         """The flow's producer; made now if the ledger names none."""

@@ -10,7 +10,7 @@
     loss|<topic>|<partition>|<position>|<first lost offset>
                                           JSON    source offsets that are gone
     start|<topic>|<partition>|<position>|<author>
-                                          JSON    where a lane starts by decision; the first counts
+                                          JSON    where a lane starts; the first counts
     acl|<pattern>|<name>|<principal>|<host>|<operation>|<permission>
                                           JSON    an ACL that the flow created on the target
     memo|<subject>                        JSON    what a command notes for whoever comes after it
@@ -157,7 +157,7 @@ class LossEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartEntry:
-    """Where a lane starts, or starts again, by decision: at birth, past a loss, on a new topic.
+    """Where a lane starts, or starts again, by choice: at birth, past a loss, on a new topic.
 
     Nothing in the source fixes these, so two mirrors may decide differently. For each position the
     first entry in the log counts, for everybody: each writes its own, reads to the end, and follows

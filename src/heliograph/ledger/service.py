@@ -13,8 +13,8 @@ from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerError, InvariantError
 from heliograph.ledger.access import LedgerAccess
-from heliograph.ledger.decisions import Overrun, Waiting
 from heliograph.ledger.entries import AclEntry, AclKey, Entry, FlowEntry, LeaseEntry, Tombstone
+from heliograph.ledger.new_starts import Overrun, Waiting
 from heliograph.ledger.view import LedgerView
 from heliograph.model import ClusterAlias, FlowId, TopicId, TopicName
 

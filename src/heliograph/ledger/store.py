@@ -7,6 +7,7 @@ entry waits until its ticket is durable (`writer`). What is read is folded into 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
@@ -74,6 +75,11 @@ class LedgerStore:
                 self._next_offset = await self._read(self.view, self._next_offset, end)
                 await self._read_added()
             self._read_at_s = looked_at_s
+
+    @property
+    def age_s(self) -> float:
+        """How long ago the ledger was last looked at; infinite where it never was."""
+        return math.inf if self._read_at_s < 0 else monotonic_s() - self._read_at_s
 
     def carry(self, lanes: Iterable[TopicPartition]) -> None:
         """Keep the entries of these lanes too, from the next `catch_up` on."""

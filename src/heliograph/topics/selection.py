@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -30,6 +30,9 @@ BROKER_TOPICS: Final = frozenset(
 
 HEARTBEATS: Final = "heartbeats"
 """Why a topic is mirrored that nothing in `topics` asks for."""
+Choice = Callable[[TopicName], tuple[bool, str] | None]
+"""What operators decided about a topic: whether it is mirrored, and why; None leaves it to the
+configuration, which is weaker."""
 _LEGAL_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _LITERAL: Final = re.compile(r"(?:[\w.-]|\\[.\-])+")
 
@@ -89,10 +92,15 @@ class _Rules:
     """KIP-1089: whether heartbeats are mirrored whatever the filter says."""
     in_full: frozenset[str]
     """Topics that `topics` spells out."""
+    choice: Choice
     target: ClusterAlias
 
 
-def select_topics(flow: FlowConfig, source_topics: Iterable[TopicName]) -> Selection:
+def select_topics(
+    flow: FlowConfig,
+    source_topics: Iterable[TopicName],
+    choice: Choice = lambda _: None,
+) -> Selection:
     """Decide about every topic of the source; raises `ConfigError` for an unusable class."""
     spelled = (_literal_name(pattern) for pattern in flow.topics)
     rules = _Rules(
@@ -101,6 +109,7 @@ def select_topics(flow: FlowConfig, source_topics: Iterable[TopicName]) -> Selec
         heartbeats=flow.heartbeats.replicated,
         in_full=frozenset(name for name in spelled if name is not None),
         target=target_alias(flow),
+        choice=choice,
     )
     seen = sorted(source_topics)
     # A filter of the operator's own replaces the list, so nothing in it was asked for.
@@ -113,10 +122,15 @@ def select_topics(flow: FlowConfig, source_topics: Iterable[TopicName]) -> Selec
     )
 
 
-def select_between(flow: FlowConfig, source: ClusterView, target: ClusterView) -> Selection:
+def select_between(
+    flow: FlowConfig,
+    source: ClusterView,
+    target: ClusterView,
+    choice: Choice = lambda _: None,
+) -> Selection:
     """As `select_topics`, without topics that would be copied onto themselves for ever: both
     aliases may be names of one cluster."""
-    selection = select_topics(flow, source.topics)
+    selection = select_topics(flow, source.topics, choice)
     if source.cluster_id is None or source.cluster_id != target.cluster_id:
         return selection
     why = f"{source.alias} and {target.alias} are one cluster, and the name stays the same"
@@ -159,7 +173,7 @@ def _unmatched(
 def _decide(topic: TopicName, rules: _Rules) -> TopicDecision:
     left_out: Verdict | None = None
     try:
-        left_out, why = _filtered(topic, rules.names)
+        left_out, why = _filtered(topic, rules)
         return _named(topic, rules, left_out, why)
     except PluginFailed as exc:
         # A name nobody asked for is no problem, whatever the policy makes of it.
@@ -187,10 +201,11 @@ def _named(topic: TopicName, rules: _Rules, left_out: Verdict | None, why: str) 
     return TopicDecision(topic=topic, verdict=Verdict.MIRRORED, why=why, target=target)
 
 
-def _filtered(
-    topic: TopicName, names: PatternTopicFilter | PythonFilter
-) -> tuple[Verdict | None, str]:
-    """The verdict of the filter alone, None where it wants the topic, and its reason."""
+def _filtered(topic: TopicName, rules: _Rules) -> tuple[Verdict | None, str]:
+    """The verdict of decision or filter alone, None where it wants the topic, and its reason."""
+    names, chosen = rules.names, rules.choice(topic)
+    if chosen is not None:
+        return (None if chosen[0] else Verdict.EXCLUDED), chosen[1]
     if isinstance(names, PythonFilter):
         if names.should_mirror(topic):
             return None, f"`{names.path}` asks for it"

@@ -14,8 +14,8 @@ from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.driver import reconcile
 from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerError, BrokerUnreachable, CorruptBatch, PluginFailed
-from heliograph.ledger.decisions import Overrun, Waiting
 from heliograph.ledger.leadership import Trouble
+from heliograph.ledger.new_starts import Overrun, Waiting
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,

@@ -10,8 +10,8 @@ import pytest
 
 from heliograph.errors import BrokerUnreachable
 from heliograph.ledger.access import LedgerAccess, within
-from heliograph.ledger.decisions import Overrun
 from heliograph.ledger.entries import Entry, FlowEntry, StartEntry, ledger_topic
+from heliograph.ledger.new_starts import Overrun
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import (
     ClusterAlias,

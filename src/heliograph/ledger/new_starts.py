@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A lane that a decision is to be made for."""
+    """A lane that waits for a new start."""
 
     lane: Lane
     at: LaneProgress
@@ -40,7 +40,7 @@ class NewStart(Waiting):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Decision:
+class _Begun:
     lane: Lane
     start: StartEntry
     losses: tuple[LossEntry, ...]
@@ -63,15 +63,15 @@ async def begin_lanes_at(
     them would be followed to source offsets that were never read.
     """
     await store.catch_up()
-    decisions = [_decision(store.view, each, author) for each in wanted]
+    begun = [_begun(store.view, each, author) for each in wanted]
     written: list[Entry | Tombstone] = []
-    for each in decisions:
+    for each in begun:
         written += [*each.losses, each.start]
     await store.write_or_refuse(written)
-    ends = await _last_positions(store.view, target, decisions)
+    ends = await _last_positions(store.view, target, begun)
     undone: list[Entry | Tombstone] = []
     answers: list[bool | BrokerError] = []
-    for each in decisions:
+    for each in begun:
         end = ends[each.lane.target]
         if isinstance(end, BrokerError):
             answers.append(end)
@@ -85,7 +85,7 @@ async def begin_lanes_at(
     return answers
 
 
-def _decision(view: LedgerView, wanted: NewStart, author: str) -> _Decision:
+def _begun(view: LedgerView, wanted: NewStart, author: str) -> _Begun:
     lane, at = wanted.lane, wanted.at
     source = lane.id.source
     if at.target_next_offset < 0:
@@ -108,7 +108,7 @@ def _decision(view: LedgerView, wanted: NewStart, author: str) -> _Decision:
         at_ms=at_ms,
         adopted=replaced is not None and replaced.adopted,
     )
-    return _Decision(lane=lane, start=start, losses=_losses(wanted, at_ms), replaced=replaced)
+    return _Begun(lane=lane, start=start, losses=_losses(wanted, at_ms), replaced=replaced)
 
 
 def _losses(wanted: NewStart, at_ms: int) -> tuple[LossEntry, ...]:
@@ -127,10 +127,10 @@ def _losses(wanted: NewStart, at_ms: int) -> tuple[LossEntry, ...]:
 
 
 async def _last_positions(
-    view: LedgerView, target: Cluster, decisions: Sequence[_Decision]
+    view: LedgerView, target: Cluster, begun: Sequence[_Begun]
 ) -> dict[TopicPartition, int | BrokerError]:
     """After the last record of each lane that its target's leader remembers; 0 if none."""
-    near = {each.lane.target: each.start.position for each in decisions}
+    near = {each.lane.target: each.start.position for each in begun}
     if view.flow is None:
         return dict.fromkeys(near, 0)
     await target.refresh({each.topic for each in near})

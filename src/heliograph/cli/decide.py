@@ -1,0 +1,433 @@
+"""The commands that decide about lanes: one implementation, a few options each. Driver only."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+from heliograph.cli.decision_tables import DecidedDocument, change_table
+from heliograph.cli.ledger import chosen_flows
+from heliograph.cli.options import AsJson, DryRun, File, time_ms
+from heliograph.cli.output import print_json, remarks, results
+from heliograph.clock import now_ms
+from heliograph.config.load import load_config
+from heliograph.config.schema import MirrorConfig
+from heliograph.decisions.decide import Draft, Outcome, decide
+from heliograph.decisions.decision import Scope, Verb, scope_of
+from heliograph.ledger.access import LedgerAccess
+from heliograph.model import FlowId
+from heliograph.words import bytes_of, seconds_of
+
+NONE: Final = "none"
+
+Flows = Annotated[
+    list[str] | None,
+    typer.Option("--flow", metavar="A->B", help="The flow; repeatable, needed with several."),
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="A source topic, or a regex of whole names; repeatable."),
+]
+SomeTopics = Annotated[
+    list[str], typer.Option("--topic", help="A source topic, or a regex; repeatable.")
+]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", min=0, help="Only this partition of the topic; repeatable."),
+]
+Why = Annotated[str, typer.Option("--why", help="The reason, for those who look later.")]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="When it ends by itself, ISO 8601.")
+]
+For = Annotated[
+    str | None, typer.Option("--for", metavar="TIME", help="How long it holds, as 30m or 2h.")
+]
+SlotNumbers = Annotated[
+    str, typer.Option("--slots", help="Slots by number, as 0,1; `none` lifts what was decided.")
+]
+
+_COMMON: Final = """
+
+What is decided is kept in the ledger of the flow, on the target: it holds for every driver, also
+one that takes over, until it is decided otherwise, ends by --until or --for, or is withdrawn with
+`heliograph decisions`. A driver that runs follows within two seconds. The narrower decision wins: a
+partition before a topic by name, that before a regex, that before the flow; then the later one.
+"""
+
+PAUSE_HELP: Final = f"""Pause lanes until they are resumed.
+
+Nothing more is fetched or appended for them; where they stand is kept.{_COMMON}
+Examples:
+
+  heliograph pause mm2.properties --flow 'A->B' --why 'B is upgraded' --for 2h
+
+  heliograph pause mm2.properties --topic orders --partition 3
+"""
+
+
+def pause(
+    file: File,
+    flow: Flows = None,
+    topic: Topics = None,
+    partition: Partitions = None,
+    why: Why = "",
+    until: Until = None,
+    for_: For = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
+    asked.decide(Verb.PAUSE, _scope(topic, partition))
+
+
+RESUME_HELP: Final = f"""Let paused lanes go on.
+
+Each goes on exactly where it stood.{_COMMON}
+Examples:
+
+  heliograph resume mm2.properties --flow 'A->B'
+
+  heliograph resume mm2.properties --topic 'orders.*' --dry-run
+"""
+
+
+def resume(
+    file: File,
+    flow: Flows = None,
+    topic: Topics = None,
+    partition: Partitions = None,
+    why: Why = "",
+    until: Until = None,
+    for_: For = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
+    asked.decide(Verb.RESUME, _scope(topic, partition))
+
+
+THROTTLE_HELP: Final = f"""Bound how many bytes a second lanes copy.
+
+The rate is for all lanes that are meant together, as read from the source, over all slots of the
+driver. Throttles are nested: a topic's holds beside its flow's, and `none` lifts the wider ones for
+the lanes that are meant.{_COMMON}
+Examples:
+
+  heliograph throttle mm2.properties 10MB/s --flow 'A->B' --for 8h
+
+  heliograph throttle mm2.properties none --topic payments
+"""
+
+
+def throttle(
+    file: File,
+    rate: Annotated[
+        str, typer.Argument(metavar="RATE", help="Bytes a second, as 500kB or 10MiB; or `none`.")
+    ],
+    flow: Flows = None,
+    topic: Topics = None,
+    partition: Partitions = None,
+    why: Why = "",
+    until: Until = None,
+    for_: For = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    bytes_per_s = None if rate == NONE else bytes_of(rate)
+    if rate != NONE and not bytes_per_s:
+        raise typer.BadParameter(f"{rate!r} is not a rate such as 500kB, 10MB/s or 1.5MiB/s")
+    asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
+    asked.decide(Verb.THROTTLE, _scope(topic, partition), bytes_per_s=bytes_per_s)
+
+
+PIN_HELP: Final = f"""Give lanes slots of their own.
+
+Only they are carried in these slots: topics that matter do not wait for a bulk topic that catches
+up. A pinned lane whose slots are all gone is carried with the others.{_COMMON}
+Examples:
+
+  heliograph pin mm2.properties --topic payments --slots 0
+
+  heliograph pin mm2.properties --topic payments --slots none
+"""
+
+
+def pin(
+    file: File,
+    slots: SlotNumbers,
+    flow: Flows = None,
+    topic: Topics = None,
+    partition: Partitions = None,
+    why: Why = "",
+    until: Until = None,
+    for_: For = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
+    asked.decide(Verb.PIN, _scope(topic, partition), slots=_slots(slots))
+
+
+MOVE_HELP: Final = f"""Carry lanes in another slot.
+
+Other lanes may be carried there too, unlike with `heliograph pin`; `pin --slots none` lifts
+it.{_COMMON}
+Examples:
+
+  heliograph move mm2.properties --topic orders --partition 3 --slot 1
+"""
+
+
+def move(
+    file: File,
+    topic: SomeTopics,
+    slot: Annotated[int, typer.Option("--slot", min=0, help="The slot, by number.")],
+    flow: Flows = None,
+    partition: Partitions = None,
+    why: Why = "",
+    until: Until = None,
+    for_: For = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
+    asked.decide(Verb.MOVE, _scope(topic, partition), slots=(slot,))
+
+
+DRAIN_HELP: Final = f"""Take all lanes of a flow off a slot.
+
+They settle there and are carried in the other slots; the Spark task stays.{_COMMON}
+Examples:
+
+  heliograph drain mm2.properties --slots 2 --why 'its machine is slow'
+
+  heliograph drain mm2.properties --slots none
+"""
+
+
+def drain(
+    file: File,
+    slots: SlotNumbers,
+    flow: Flows = None,
+    why: Why = "",
+    until: Until = None,
+    for_: For = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
+    asked.decide(Verb.DRAIN, Scope(), slots=_slots(slots))
+
+
+EXCLUDE_HELP: Final = f"""Stop mirroring topics, whatever the file says.
+
+Their lanes leave the slots, settled; copies and what the ledger knows stay, so that
+`heliograph include` goes on exactly there.{_COMMON}
+Examples:
+
+  heliograph exclude mm2.properties --topic 'debug-.*' --why 'too much'
+"""
+
+
+def exclude(
+    file: File,
+    topic: SomeTopics,
+    flow: Flows = None,
+    why: Why = "",
+    until: Until = None,
+    for_: For = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
+    asked.decide(Verb.EXCLUDE, _scope(topic, None))
+
+
+INCLUDE_HELP: Final = f"""Mirror topics, whatever the file says.
+
+Stronger than `topics`, `topics.exclude` and a wider `heliograph exclude`. Topics that brokers or
+mirrors keep for themselves are left out all the same.{_COMMON}
+Examples:
+
+  heliograph include mm2.properties --topic orders
+"""
+
+
+def include(
+    file: File,
+    topic: SomeTopics,
+    flow: Flows = None,
+    why: Why = "",
+    until: Until = None,
+    for_: For = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
+    asked.decide(Verb.INCLUDE, _scope(topic, None))
+
+
+STOP_HELP: Final = f"""Stop a flow until it is started.
+
+Its lanes leave the slots, settled, and nothing of it is planned or created; other flows of the
+driver go on. The driver keeps the lease.{_COMMON}
+Examples:
+
+  heliograph stop mm2.properties --flow 'A->B' --why 'until the audit is over'
+"""
+
+
+def stop(
+    file: File,
+    flow: Flows = None,
+    why: Why = "",
+    until: Until = None,
+    for_: For = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    _Asked(file, flow, why, until, for_, dry_run, as_json).decide(Verb.STOP, Scope())
+
+
+START_HELP: Final = f"""Start a flow that was stopped.
+
+Every lane goes on exactly where it stood. This starts no driver: that is `heliograph run`.{_COMMON}
+Examples:
+
+  heliograph start mm2.properties --flow 'A->B'
+"""
+
+
+def start(
+    file: File,
+    flow: Flows = None,
+    why: Why = "",
+    until: Until = None,
+    for_: For = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    _Asked(file, flow, why, until, for_, dry_run, as_json).decide(Verb.START, Scope())
+
+
+class _Asked:
+    """What all of these commands are asked."""
+
+    def __init__(
+        self,
+        file: Any,
+        flow: list[str] | None,
+        why: str,
+        until: str | None,
+        for_: str | None,
+        dry_run: bool,
+        as_json: bool,
+    ) -> None:
+        self.config = load_config(file)
+        self.flows = flows_of(self.config, flow)
+        self.why, self.until_ms = why, _end_ms(until, for_)
+        self.dry_run, self.as_json = dry_run, as_json
+
+    def decide(self, verb: Verb, scope: Scope, **more: Any) -> None:
+        draft = Draft(
+            verb=verb, scope=scope, who=operator(), why=self.why, until_ms=self.until_ms, **more
+        )
+
+        async def each(ledgers: LedgerAccess, flow: FlowId) -> Outcome:
+            return await decide(ledgers, self.config, flow, draft, write=not self.dry_run)
+
+        show(outcomes(self.config, self.flows, each), as_json=self.as_json)
+
+
+def outcomes(
+    config: MirrorConfig,
+    flows: Sequence[FlowId],
+    work: Callable[[LedgerAccess, FlowId], Awaitable[Outcome]],
+) -> list[Outcome]:
+    """One flow after the other; what a later one refuses leaves the earlier ones decided."""
+
+    async def all_of_them() -> list[Outcome]:
+        ledgers = LedgerAccess(config.clusters)
+        try:
+            return [await work(ledgers, flow) for flow in flows]
+        finally:
+            await ledgers.close()
+
+    return asyncio.run(all_of_them())
+
+
+def show(found: Sequence[Outcome], *, as_json: bool) -> None:
+    for each in found:
+        for remark in each.remarks:
+            remarks().print(f"{each.flow}: {remark}", soft_wrap=True)
+    if as_json:
+        print_json({"flows": [DecidedDocument.of(each).plain() for each in found]})
+        return
+    for each in found:
+        if each.changes:
+            results().print(change_table(each.changes))
+        remarks().print(f"{each.flow}: {_end_of(each)}", soft_wrap=True)
+
+
+def _end_of(outcome: Outcome) -> str:
+    if outcome.decision is None:
+        return "nothing was written"
+    if not outcome.written:
+        return "nothing was changed; leave --dry-run out to write it"
+    if outcome.holder is None:
+        return f"decision {outcome.decision.id} is written; no driver is seen, the next one follows"
+    driver = f"{outcome.holder.host} (pid {outcome.holder.pid})"
+    return f"decision {outcome.decision.id} is written; {driver} follows within two seconds"
+
+
+def flows_of(config: MirrorConfig, wanted: list[str] | None) -> list[FlowId]:
+    """Those named; all there are where that is one."""
+    if wanted:
+        return [flow for name in dict.fromkeys(wanted) for flow in chosen_flows(config, name)]
+    flows = chosen_flows(config, None)
+    if len(flows) != 1:
+        raise typer.BadParameter(
+            f"the file has several flows; name some with --flow: {', '.join(map(str, flows))}"
+        )
+    return list(flows)
+
+
+def operator() -> str:
+    """Who decides, as this machine knows the user."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"[:128]
+
+
+def _scope(topics: Sequence[str] | None, partitions: Sequence[int] | None) -> Scope:
+    return scope_of(tuple(topics or ()), tuple(partitions or ()))
+
+
+def _slots(text: str) -> tuple[int, ...]:
+    if text == NONE:
+        return ()
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdecimal() and len(word) < 7 for word in words):
+        raise typer.BadParameter(f"--slots: {text!r} is not a list of numbers such as 0,1")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _end_ms(until: str | None, for_: str | None) -> int | None:
+    if until is not None and for_ is not None:
+        raise typer.BadParameter("--until and --for are two ways to say the same; use one")
+    if until is not None:
+        return time_ms(until, "--until")
+    if for_ is None:
+        return None
+    seconds = seconds_of(for_)
+    if seconds is None:
+        raise typer.BadParameter(f"--for: {for_!r} is not a time such as 30m, 2h or 7d")
+    return now_ms() + 1000 * seconds

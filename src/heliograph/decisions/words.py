@@ -1,0 +1,61 @@
+"""Decisions in words, the same wherever a lane is shown. No I/O; runs anywhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from heliograph.decisions.decision import Decision, Verb
+from heliograph.decisions.orders import LaneOrders
+from heliograph.words import rate_words
+
+
+def argument_words(decision: Decision) -> str:
+    """What the verb is given: a rate, slots, an offset."""
+    match decision.verb:
+        case Verb.THROTTLE:
+            return "none" if decision.bytes_per_s is None else rate_words(decision.bytes_per_s)
+        case Verb.PIN | Verb.MOVE | Verb.DRAIN:
+            return f"slot {', '.join(map(str, decision.slots))}" if decision.slots else "none"
+        case Verb.REWIND:
+            return "to earliest" if decision.offset is None else f"to {decision.offset}"
+        case _:
+            return ""
+
+
+def order_words(orders: LaneOrders) -> str:
+    """What a lane should be, in a few words."""
+    if orders.stopped is not None:
+        return "stopped"
+    if orders.excluded is not None:
+        return "excluded"
+    parts = ["paused" if orders.paused is not None else "copying"]
+    parts += [f"at most {argument_words(each)}" for each in orders.throttles]
+    if orders.placed is not None:
+        how = "pinned to" if orders.placed.verb is Verb.PIN else "in"
+        parts.append(f"{how} {argument_words(orders.placed)}")
+    return ", ".join(parts)
+
+
+def decision_words(decision: Decision) -> str:
+    """`paused by ann: B is upgraded, until 2026-01-31T04:03:00+00:00`."""
+    given = argument_words(decision)
+    past = {
+        Verb.THROTTLE: f"at most {given}, decided",
+        Verb.PIN: f"pinned to {given}",
+        Verb.MOVE: f"moved to {given}",
+        Verb.DRAIN: f"{given} drained",
+        Verb.STOP: "stopped",
+        Verb.START: "started",
+        Verb.REWIND: f"sent {given}",
+    }.get(decision.verb, f"{decision.verb}d")
+    why = f": {decision.why}" if decision.why else ""
+    until = ""
+    if decision.until_ms is not None:
+        at = datetime.fromtimestamp(decision.until_ms / 1000, UTC).isoformat(timespec="seconds")
+        until = f", until {at}"
+    return f"{past} by {decision.who}{why}{until}"
+
+
+def lane_words(orders: LaneOrders) -> str:
+    """Every decision that a lane follows, the strongest first; nothing where there is none."""
+    return "; ".join(decision_words(each) for each in orders.decisions)

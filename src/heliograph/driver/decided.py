@@ -1,0 +1,97 @@
+"""What operators decided, as the driver follows it. State of the driver's loop.
+
+The driver that leads a flow reads its decisions with every plan, before it hands out the first
+lane, and about every second in between: so a driver that takes over follows what was decided before
+it came.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from heliograph.broker.view import ClusterView
+from heliograph.clock import now_ms
+from heliograph.decisions.decision import Decision, Verb
+from heliograph.decisions.orders import FlowOrders, orders_of
+from heliograph.decisions.record import decisions_of
+from heliograph.ledger.entries import ledger_topic
+from heliograph.ledger.service import LedgerService
+from heliograph.model import FlowId, Lane
+
+log = logging.getLogger("heliograph")
+
+NOTHING: Final = FlowOrders()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What is different since the last look at a flow's decisions."""
+
+    changed: bool
+    replans: bool
+    """Whether other topics are mirrored than before, or the flow was stopped or started."""
+
+
+class DecidedFlows:
+    """By flow, what was decided and what that means for its lanes."""
+
+    def __init__(self) -> None:
+        self._orders: dict[FlowId, FlowOrders] = {}
+
+    def orders(self, flow: FlowId) -> FlowOrders:
+        return self._orders.get(flow, NOTHING)
+
+    def is_stopped(self, flow: FlowId) -> bool:
+        return self.orders(flow).stopped is not None
+
+    def learn(self, flow: FlowId, decisions: Sequence[Decision]) -> News:
+        """Decisions as the ledger has them; what ended by the clock counts as changed too."""
+        before, orders = self.orders(flow), orders_of(decisions, now_ms())
+        if orders.standing == before.standing:
+            return News(changed=False, replans=False)
+        self._orders[flow] = orders
+        _say(flow, before.standing, orders.standing)
+        replans = _chosen(before) != _chosen(orders)
+        return News(changed=True, replans=replans)
+
+    def planned(self, flow: FlowId, decisions: Sequence[Decision], *, is_first: bool) -> bool:
+        """Whether a plan made by these decisions still holds; the first one is learned from."""
+        if is_first:
+            self.learn(flow, decisions)
+        return _chosen(orders_of(decisions, now_ms())) == _chosen(self.orders(flow))
+
+    def carried(self, lanes: Iterable[Lane]) -> list[Lane]:
+        """Those that a slot is to carry, each as it was decided."""
+        found: list[Lane] = []
+        for lane in lanes:
+            orders = self.orders(lane.id.flow).lane(lane.id.source)
+            if orders.is_carried:
+                found.append(replace(lane, paused=True) if orders.paused is not None else lane)
+        return found
+
+
+def read_decisions(
+    ledgers: LedgerService, flow: FlowId, target: ClusterView
+) -> tuple[Decision, ...]:
+    """Blocks. Without a ledger nothing was decided; to read one that is not there would wait."""
+    if ledger_topic(flow.source) not in target.topics:
+        return ()
+    return ledgers.ask(flow, decisions_of)
+
+
+def _chosen(orders: FlowOrders) -> list[Decision]:
+    whole = (Verb.EXCLUDE.aspect, Verb.STOP.aspect)
+    return [each for each in orders.standing if each.verb.aspect in whole]
+
+
+def _say(flow: FlowId, before: Sequence[Decision], after: Sequence[Decision]) -> None:
+    for each in after:
+        if each not in before:
+            why = f": {each.why}" if each.why else ""
+            log.info("%s: %s %s, decided by %s%s", flow, each.verb, each.scope, each.who, why)
+    for each in before:
+        if each not in after:
+            log.info("%s: %s %s, decided by %s, is over", flow, each.verb, each.scope, each.who)
