@@ -8,7 +8,7 @@ must be one of the server's own: a name that is made to lead here (DNS rebinding
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -27,13 +27,22 @@ _SAFE: Final = (
     (b"cache-control", b"no-store"),
 )
 
+Answers = Callable[[str, ApiProblem], ASGIApp]
+"""How a path's dialect says what is wrong."""
+
+
+def answer_in_v1(path: str, problem: ApiProblem) -> ASGIApp:
+    return answer(problem)
+
 
 class Guard:
     """Around the whole application."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None) -> None:
+    def __init__(
+        self, app: ASGIApp, *, hosts: Collection[str] | None, answers: Answers = answer_in_v1
+    ) -> None:
         """`hosts` are the names a request may be for; None: any."""
-        self._app, self._hosts = app, hosts
+        self._app, self._hosts, self._answers = app, hosts, answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,7 +53,7 @@ class Guard:
             self._check_origin(headers)
             body = await _read_body(headers, receive)
         except ApiProblem as problem:
-            await answer(problem)(scope, receive, safely)
+            await self._answers(scope["path"], problem)(scope, receive, safely)
             return
         await self._app(scope, _replay(body, receive), safely)
 
@@ -119,7 +128,9 @@ def _with_safe_headers(send: Send) -> Send:
     return safely
 
 
-def guarded(app: Any, address: Address | None, *, has_tokens: bool) -> Guard:
+def guarded(
+    app: Any, address: Address | None, *, has_tokens: bool, answers: Answers = answer_in_v1
+) -> Guard:
     """`address` is the server's own; None: any Host is taken."""
     hosts = None if has_tokens or address is None else own_hosts(address)
-    return Guard(app, hosts=hosts)
+    return Guard(app, hosts=hosts, answers=answers)

@@ -10,20 +10,25 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from heliograph.api.access import Tokens
 from heliograph.api.app import make_app
+from heliograph.api.connect import ConnectState
+from heliograph.api.connect_worker import make_connect_app
+from heliograph.api.dialects import Dialects, answer_in
 from heliograph.api.guard import guarded
 from heliograph.api.state import ApiState
 from heliograph.config.api import Address, ApiConfig, ApiTlsConfig
+from heliograph.connect.of_file import FileConnectors
 from heliograph.driver.run import LiveMirror, Service
-from heliograph.errors import ConfigError, InvariantError
+from heliograph.errors import ConfigError, InvariantError, LinkError
 
 log = logging.getLogger("heliograph")
 
@@ -31,6 +36,11 @@ _CONNECTIONS_MAX: Final = 256
 _HEADERS_BYTES_MAX: Final = 32 * 1024
 _STOP_S_MAX: Final = 2
 _STARTED_S: Final = 0.01
+_HOLD_S: Final = 1.0
+
+
+Made = Callable[[Address, Tokens | None], ASGIApp]
+"""Makes what is served, once its address and the tokens are known."""
 
 
 def api_service(config: ApiConfig) -> Service:
@@ -38,40 +48,71 @@ def api_service(config: ApiConfig) -> Service:
 
     @asynccontextmanager
     async def serve(live: LiveMirror) -> AsyncIterator[Address]:
-        if config.listen is None:
-            raise InvariantError("an API server without an address")
-        tokens = None if config.tokens_file is None else Tokens(Path(config.tokens_file))
-        context = _tls(config.tls)
-        with _listening(config.listen) as listener:
-            address = Address(config.listen.host, listener.getsockname()[1])
-            app = make_app(ApiState(live=live, tokens=tokens))
-            settings = uvicorn.Config(
-                guarded(app, address, has_tokens=tokens is not None),
-                http="h11",
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                log_level=logging.WARNING,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                limit_concurrency=_CONNECTIONS_MAX,
-                h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
-                timeout_graceful_shutdown=_STOP_S_MAX,
-                ssl_context_factory=None if context is None else lambda _config, _make: context,
+        connectors: list[FileConnectors] = []
+
+        def make(address: Address, tokens: Tokens | None) -> ASGIApp:
+            state = ApiState(live=live, tokens=tokens)
+            connectors.append(FileConnectors(live, str(address)))
+            shared = ConnectState(
+                herder=connectors[0], tokens=tokens, tries=state.tries, trail=state.trail
             )
-            server = _Server(settings)
-            serving = asyncio.create_task(server.serve(sockets=[listener]), name="api")
+            return Dialects(make_app(state), make_connect_app(shared, has_health=False))
+
+        async with serving(config, make) as address:
+            holding = asyncio.create_task(_hold(connectors[0]), name="paused connectors")
             try:
-                while not server.started and not serving.done():
-                    await asyncio.sleep(_STARTED_S)
-                log.info("api at %s://%s/v1", "http" if context is None else "https", address)
                 yield address
             finally:
-                server.should_exit = True
-                await serving
+                holding.cancel()
 
     return serve
+
+
+async def _hold(connectors: FileConnectors) -> None:
+    while True:
+        await asyncio.sleep(_HOLD_S)
+        try:
+            connectors.hold()
+        except LinkError:
+            return  # the run is ending, and its slots with it
+
+
+@asynccontextmanager
+async def serving(config: ApiConfig, make: Made) -> AsyncIterator[Address]:
+    """Serves what `make` makes; raises `ConfigError` on entering where it cannot."""
+    if config.listen is None:
+        raise InvariantError("an API server without an address")
+    tokens = None if config.tokens_file is None else Tokens(Path(config.tokens_file))
+    context = _tls(config.tls)
+    with _listening(config.listen) as listener:
+        address = Address(config.listen.host, listener.getsockname()[1])
+        settings = uvicorn.Config(
+            guarded(
+                make(address, tokens), address, has_tokens=tokens is not None, answers=answer_in
+            ),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_CONNECTIONS_MAX,
+            h11_max_incomplete_event_size=_HEADERS_BYTES_MAX,
+            timeout_graceful_shutdown=_STOP_S_MAX,
+            ssl_context_factory=None if context is None else lambda _config, _make: context,
+        )
+        server = _Server(settings)
+        serving = asyncio.create_task(server.serve(sockets=[listener]), name="api")
+        try:
+            while not server.started and not serving.done():
+                await asyncio.sleep(_STARTED_S)
+            log.info("api at %s://%s/v1", "http" if context is None else "https", address)
+            yield address
+        finally:
+            server.should_exit = True
+            await serving
 
 
 class _Server(uvicorn.Server):

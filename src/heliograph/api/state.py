@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 from fastapi import Depends, Path, Query, Request, Security
 from fastapi.routing import APIRoute
@@ -114,31 +114,47 @@ def any_caller(
 ) -> Caller | None:
     """None without a token where one is asked for; a wrong one is refused in any case."""
     state = state_of(request)
-    if state.tokens is None:
+    if state.tokens is not None and shown is None and "authorization" in request.headers:
+        raise not_authenticated("Authorization is not `Bearer TOKEN`")
+    return caller_of(state, request, None if shown is None else shown.credentials)
+
+
+class Door(Protocol):
+    """What is needed to know who calls."""
+
+    @property
+    def tokens(self) -> Tokens | None: ...
+    @property
+    def tries(self) -> FailedTries: ...
+    @property
+    def trail(self) -> Trail: ...
+
+
+def caller_of(door: Door, request: Request, token: str | None) -> Caller | None:
+    """Who shows this token; None without one. Raises 401 and 429."""
+    if door.tokens is None:
         return UNNAMED
-    if shown is None:
-        if "authorization" in request.headers:
-            raise _not_authenticated("Authorization is not `Bearer TOKEN`")
+    if token is None:
         return None
     address = request.client.host if request.client is not None else ""
-    wait_s = state.tries.wait_s(address)
+    wait_s = door.tries.wait_s(address)
     if wait_s:
         raise ApiProblem(
             429,
             f"too many wrong tokens from {address}; wait {ceil(wait_s)} s",
             headers={"Retry-After": str(ceil(wait_s))},
         )
-    caller = state.tokens.caller(shown.credentials)
+    caller = door.tokens.caller(token)
     if caller is None:
-        state.tries.failed(address)
-        state.trail.refused(address, request.method, request.url.path)
-        raise _not_authenticated("the token is not one of `api.tokens.file`")
+        door.tries.failed(address)
+        door.trail.refused(address, request.method, request.url.path)
+        raise not_authenticated("the token is not one of `api.tokens.file`")
     return caller
 
 
 def known_caller(caller: Annotated[Caller | None, Depends(any_caller)]) -> Caller:
     if caller is None:
-        raise _not_authenticated("this needs a token: `Authorization: Bearer TOKEN`")
+        raise not_authenticated("this needs a token: `Authorization: Bearer TOKEN`")
     return caller
 
 
@@ -179,7 +195,7 @@ def _query_names(dependant: Any) -> Iterator[str]:
         yield from _query_names(each)
 
 
-def _not_authenticated(message: str) -> ApiProblem:
+def not_authenticated(message: str) -> ApiProblem:
     return ApiProblem(401, message, headers={"WWW-Authenticate": "Bearer"})
 
 

@@ -6,6 +6,7 @@ The only module that reads the environment and the files a configuration names.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def load_config(path: Path) -> MirrorConfig:
 
 def load_explained(path: Path) -> ExplainedConfig:
     """The same with where everything came from; only the model is for others to keep."""
-    around = Environment(environment=os.environ, read_bytes=Path.read_bytes)
+    around = real_environment()
     try:
         content = path.read_bytes()
     except OSError as exc:
@@ -55,6 +56,10 @@ def load_explained(path: Path) -> ExplainedConfig:
     return parse_explained(text, source=str(path), around=around)
 
 
+def real_environment() -> Environment:
+    return Environment(environment=os.environ, read_bytes=Path.read_bytes)
+
+
 def parse_explained(text: str, *, source: str, around: Environment) -> ExplainedConfig:
     """The same for text; `source` stands for the path in messages, its ending says the format."""
     findings = Findings()
@@ -62,11 +67,21 @@ def parse_explained(text: str, *, source: str, around: Environment) -> Explained
     if findings.problems and not written:
         # Nothing could be read: what the file lacks is not worth saying.
         raise ConfigError(source, render(findings.problems))
+    explained = explain_properties(written, around, findings)
+    if explained is None:
+        raise ConfigError(source, render(findings.problems))
+    return explained
+
+
+def explain_properties(
+    written: Sequence[Property], around: Environment, findings: Findings
+) -> ExplainedConfig | None:
+    """The same for keys and values from anywhere; None where `findings` has a problem."""
     scoped = sort_into_scopes(resolved_settings(written, around, findings), findings)
     resolution = resolve_settings(scoped)
     config = translate(scoped, resolution, around.read_bytes, findings)
     if config is None:
-        raise ConfigError(source, render(findings.problems))
+        return None
     _note_loops(config, findings)
     secret = [referred_names(entry.value) for entry in written if is_secret_key(entry.key)]
     noted = config.model_copy(

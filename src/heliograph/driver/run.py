@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -89,6 +89,9 @@ class LiveMirror:
     placed: Callable[[], Mapping[LaneId, SlotId]]
     loads: Callable[[], Mapping[LaneId, LaneLoad]]
     """Not before there is a status."""
+    pause: Callable[[Iterable[LaneId]], None]
+    resume: Callable[[Iterable[LaneId]], None]
+    """Both on lanes of the status; a lane that is stalled is tried again by it."""
 
 
 Service = Callable[[LiveMirror], AbstractAsyncContextManager[object]]
@@ -230,6 +233,8 @@ class _Mirror:
             phase=lambda: self._last_phase,
             placed=self._slots.current,
             loads=self._slots.loads,
+            pause=self._slots.pause,
+            resume=self._slots.resume,
         )
 
     async def run(self, services: Sequence[Service]) -> RunResult:

@@ -8,6 +8,7 @@ was is forgotten and begins anew.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,9 +22,12 @@ from heliograph.ledger.entries import Entry, StartEntry, Tombstone, new_author
 from heliograph.ledger.locate import is_other_topic
 from heliograph.ledger.locations import LaneLocation, Wanted
 from heliograph.ledger.view import LedgerView
-from heliograph.model import FlowId, LaneId, TopicId
+from heliograph.model import FlowId, LaneId, TopicId, TopicPartition
 
 TO_EARLIEST: Final = "earliest"
+
+Destination = Callable[[TopicPartition], str | int | None]
+"""Where a lane shall go on, by its source partition; None leaves it where it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,15 +79,26 @@ async def reset_lanes(
     write: bool,
 ) -> tuple[LaneReset, ...]:
     """What a reset would do to each lane of the topics, done if `write`; raises `MirrorError`."""
+
+    def chosen(lane: TopicPartition) -> str | int | None:
+        return to if partition is None or lane.partition == partition else None
+
+    return await reset_each(config, flow, wanted, chosen, write=write)
+
+
+async def reset_each(
+    config: MirrorConfig, flow: FlowId, wanted: Wanted, to: Destination, *, write: bool
+) -> tuple[LaneReset, ...]:
+    """The same with an offset for each lane. All are written at once, or none."""
     reader = StatusReader(config, wanted)
     try:
-        planned = await _plan(reader, config.flow(flow), to, partition)
+        planned = await _plan(reader, config.flow(flow), to)
         await require_unled(reader.ledger(flow), flow)
         if write:
             # A driver that started since would go on where the lanes are, so the flow is leased,
             # and planned again: it may have run and ended in between.
             async with lease_ledger(config, flow) as ledger:
-                planned = await _plan(reader, config.flow(flow), to, partition)
+                planned = await _plan(reader, config.flow(flow), to)
                 view = ledger.store.view
                 await ledger.store.write([e for each in planned for e in each.entries(view)])
         return tuple(each.reset for each in planned)
@@ -91,14 +106,10 @@ async def reset_lanes(
         await reader.close()
 
 
-async def _plan(
-    reader: StatusReader, flow: FlowConfig, to: str | int, partition: int | None
-) -> list[_Planned]:
-    locations = [
-        location
-        for location in await reader.locations(flow)
-        if partition is None or location.lane.source.partition == partition
-    ]
+async def _plan(reader: StatusReader, flow: FlowConfig, to: Destination) -> list[_Planned]:
+    located = [(each, to(each.lane.source)) for each in await reader.locations(flow)]
+    chosen = {each.lane: offset for each, offset in located if offset is not None}
+    locations = [each for each, _ in located if each.lane in chosen]
     source, target = reader.source(flow.id), reader.target(flow.id)
     partitions = [location.lane.source for location in locations]
     await source.refresh({partition.topic for partition in partitions})
@@ -113,7 +124,7 @@ async def _plan(
         planned.append(
             _planned(
                 location,
-                to,
+                chosen[location.lane],
                 bounds,
                 target_end=_known(target_end[location.target]),
                 source_topic_id=None if source_topic is None else source_topic.id,

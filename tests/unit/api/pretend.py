@@ -126,4 +126,6 @@ def live(
         phase=lambda: "Spark is up",
         placed=lambda: {each.lane: SlotId(0) for each in lanes or ()},
         loads=lambda: {each.lane: LaneLoad(bytes_per_s=12.34, lag_bytes=0) for each in lanes or ()},
+        pause=more.get("pause", lambda _: None),
+        resume=more.get("resume", lambda _: None),
     )

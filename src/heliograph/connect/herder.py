@@ -1,0 +1,73 @@
+"""What the dialect asks of whoever keeps connectors; Connect calls it a herder. Runs anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from heliograph.config.schema import MirrorConfig
+from heliograph.connect.model import Connector, TargetState
+from heliograph.connect.translate import Errors
+from heliograph.driver.run import LiveMirror
+from heliograph.model import LaneId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFacts:
+    """What a worker says of itself."""
+
+    worker_id: str
+    """`host:port` of its server."""
+    kafka_cluster_id: str | None = None
+    """Of the cluster that keeps its connectors; None where a file does, or it is not known yet."""
+    tracks_topics: bool = True
+    allows_topic_reset: bool = True
+
+
+class ConnectorControl(Protocol):
+    """What somebody wants of connectors, acted upon and remembered.
+
+    Guarantee: what `want` returned from is followed by this driver from then on. How long it is
+    remembered is the implementation's to say.
+    """
+
+    async def want(self, connector: Connector, state: TargetState) -> None:
+        """Idempotent. Raises `MirrorError`."""
+        ...
+
+    async def restart(self, connector: Connector, lanes: Sequence[LaneId] | None) -> None:
+        """Try these lanes again at once; None: all of the connector."""
+        ...
+
+
+class Herder(ConnectorControl, Protocol):
+    """The connectors of one driver."""
+
+    @property
+    def facts(self) -> WorkerFacts: ...
+
+    def live(self) -> LiveMirror | None:
+        """None while the mirror is being started."""
+        ...
+
+    def connectors(self) -> Sequence[Connector]: ...
+
+    def problems(self) -> Mapping[str, str]:
+        """Why a connector could not be run, by name."""
+        ...
+
+    def errors_of(self, candidate: Connector) -> Errors:
+        """What is wrong with a configuration, beside those there are."""
+        ...
+
+    async def put(self, connector: Connector) -> None:
+        """Create or change it. Raises `ConnectProblem` where connectors cannot be changed."""
+        ...
+
+    async def delete(self, connector: Connector) -> None: ...
+
+    def config_for(self, connector: Connector) -> MirrorConfig:
+        """A configuration with the flow of a connector, whatever is wanted of it. Raises
+        `ConnectProblem`."""
+        ...
