@@ -70,6 +70,7 @@ COMMANDS: Final = {
     "audit": Listed("Compare source and target record by record, and list the differences.", _LOOK),
     "local": Listed("Real Kafka clusters on this machine, to try things with.", needs="trustme"),
     "bench": Listed("Measure Heliograph, MirrorMaker 2 and the floor, on the same brokers."),
+    "completion": Listed("Print a script that completes commands and options in a shell."),
 }
 """In the order of `--help`. Each is a module beside this one, imported when the command is asked
 for, with a function or an application of that name; a function has its help beside it."""
