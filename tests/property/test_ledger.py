@@ -26,7 +26,7 @@ from heliograph.ledger.entries import (
     StartEntry,
 )
 from heliograph.ledger.entry_codec import decode, encode
-from heliograph.ledger.packed_runs import PackedRuns, pack_runs
+from heliograph.ledger.packed_runs import PackedRuns, pack_anchors, pack_runs
 from heliograph.ledger.positions import SEQUENCES, position_from_sequence, sequence_of
 from heliograph.ledger.runs import OFFSET_MAX, Run, Runs
 from heliograph.ledger.translate import Clamped, Exact, LaneEnd, OffsetMap, Unsafe
@@ -300,14 +300,16 @@ SEGMENT_ENTRIES = st.builds(
         topic=topic,
         partition=partition,
         author=author,
-        packed=pack_runs(runs, runs[-1].position + more, is_coarse=is_coarse),
+        packed=pack_anchors(runs, runs[-1].position + more, is_identical=is_coarse)
+        if is_coarse is not None
+        else pack_runs(runs, runs[-1].position + more),
     ),
     topic=TOPICS,
     partition=PARTITIONS,
     author=AUTHORS,
     runs=some_runs(),
     more=st.integers(1, 2**40),
-    is_coarse=st.booleans(),
+    is_coarse=st.none() | st.booleans(),
 )
 LOSS_ENTRIES = st.builds(
     LossEntry,

@@ -97,7 +97,8 @@ class LanePlan:
     unit_count: int
     """Without sampling."""
     expired_records: int = 0
-    """Of a source topic that is gone: nothing to compare them with."""
+    """Of a source topic that is gone: nothing to compare them with. Or the ledger has forgotten
+    their offsets."""
     noted: tuple[Finding, ...] = ()
     """What an audit that is taken up again had found before."""
     repaired: tuple[OffsetRange, ...] = ()
@@ -289,9 +290,10 @@ def round_robin(plans: Iterable[LanePlan]) -> Iterator[AuditUnit]:
 
 
 def _first_position(location: LaneLocation) -> int:
-    """What came before belongs to a source topic that was replaced, or was never mirrored."""
+    """What came before belongs to a source topic that was replaced, was never mirrored, or was
+    forgotten by the ledger."""
     runs = location.record.runs
-    return max(runs.source_restart_position, location.record.starts[0].position) if runs else 0
+    return max(runs.exact_from, location.record.starts[0].position) if runs else 0
 
 
 def _why_not(source: Cluster, location: LaneLocation, end: int | BrokerError) -> str:

@@ -45,7 +45,12 @@ Examples:
 """
 _BAD: Final = frozenset({Verdict.AHEAD, Verdict.NOT_TRANSLATABLE, Verdict.UNKNOWN})
 _NOTHING: Final = "-"
-_CLAMPED: Final = {None: "", "before": "first mirrored ", "after": "mirrored so far "}
+_CLAMPED: Final = {
+    None: "",
+    "before": "first mirrored ",
+    "after": "mirrored so far ",
+    "coarse": "known before ",
+}
 
 
 def groups(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, assert_never
 
@@ -176,6 +176,11 @@ def meaning(answer: Translation, there: str) -> str:
             return f"is {there} offset {offset:,}: exact"
         case Clamped(offset=offset, side="before"):
             return f"is {there} offset {offset:,}: before the first mirrored record, clamped to it"
+        case Clamped(offset=offset, side="coarse"):
+            return (
+                f"is {there} offset {offset:,}: the last one known before it, since the ledger has "
+                "forgotten the exact offsets there; a consumer reads some records again"
+            )
         case Clamped(offset=offset):
             return (
                 f"is {there} offset {offset:,}: past the last mirrored record, clamped to the end "
@@ -232,11 +237,8 @@ def _print(found: FlowLedger, *, runs: bool, memos: bool) -> None:
         )
     console.print(table)
     for location in found.locations:
-        for loss in location.record.losses:
-            console.print(
-                f"{location.lane.source}: lost [{loss.lost.start}, {loss.lost.end}) of the source "
-                f"at position {loss.position}: {loss.reason.value}, {ago(loss.at_ms)}"
-            )
+        for line in _remarks(location):
+            console.print(line)
     if runs:
         console.print(_runs_table(found.locations))
     if memos:
@@ -244,6 +246,20 @@ def _print(found: FlowLedger, *, runs: bool, memos: bool) -> None:
             console.print(Text(f"created ACL: {binding}"), soft_wrap=True)
         for subject, text in found.memos.items():
             console.print(Text(f"memo {subject}: {text}"), soft_wrap=True)
+
+
+def _remarks(location: LaneLocation) -> Iterator[str]:
+    lane, floor = location.lane.source, location.record.runs.floor
+    if floor:
+        yield (
+            f"{lane}: offsets are exact from position {floor:,} on; the ledger has forgotten those "
+            "before, which translate to the last one known before them"
+        )
+    for loss in location.record.losses:
+        yield (
+            f"{lane}: lost [{loss.lost.start}, {loss.lost.end}) of the source "
+            f"at position {loss.position}: {loss.reason.value}, {ago(loss.at_ms)}"
+        )
 
 
 def _runs_table(locations: Sequence[LaneLocation]) -> object:
@@ -294,6 +310,7 @@ def _lane_document(location: LaneLocation, *, runs: bool) -> dict[str, Any]:
         "foreign_records": location.foreign_records,
         "head": None if record.head is None else asdict(record.head),
         "run_count": len(record.runs),
+        "exact_from_position": record.runs.floor,
         "starts": [asdict(start) for start in record.starts],
         "losses": [
             {

@@ -24,6 +24,7 @@ _CLAMPED: Final[dict[Side | None, str]] = {
     None: "",
     "before": "first mirrored ",
     "after": "mirrored so far ",
+    "coarse": "known before ",
 }
 
 

@@ -129,6 +129,10 @@ class FlowConfig(Section):
     """Whether records of aborted transactions are skipped (MirrorMaker 2: no)."""
     offsets: Annotated[Offsets, Own("offsets")] = Offsets.MAPPED
     """`preserve` gives new target partitions the source's own offsets."""
+    ledger_runs_max: Annotated[int, Own("ledger.runs.max")] = Field(
+        default=10_000_000, ge=100_000, le=INT_MAX
+    )
+    """Runs of a lane that the ledger keeps; older offsets translate to one known before them."""
     on_existing: Annotated[OnExisting, Own("on.existing")] = OnExisting.APPEND
     """What a new lane does if its target partition already holds records."""
     on_unadopted: Annotated[Literal["refuse", "append"], Own("on.unadopted")] = "refuse"

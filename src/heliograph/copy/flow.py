@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from heliograph.broker.cluster import Cluster
@@ -23,7 +23,8 @@ PARTITION_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """How a source is read: how much one answer may bring, how long a broker may wait for it."""
+    """How a flow is carried: how much one answer of its source may bring, how long a broker may
+    wait for it, how much its ledger keeps."""
 
     bytes_max: int | None = None
     """None: found by itself (`pace`)."""
@@ -34,6 +35,8 @@ class FetchLimits:
     """How old the source's metadata may get before it is asked for again."""
     rack: str = ""
     """Where the reader is: a leader may name a replica that is nearer (KIP-392)."""
+    ledger_runs_max: int = 10_000_000
+    """Runs of a lane that the ledger keeps."""
 
     @property
     def partition_bytes(self) -> int:
@@ -70,7 +73,10 @@ _FETCH_KEYS: Final = {
 def fetch_limits(config: MirrorConfig) -> dict[FlowId, FetchLimits]:
     """Of every flow that mirrors; small and without secrets, so that it may travel to slots."""
     return {
-        flow.id: FetchLimits.of(flow.id.source, flow.clients.source_consumer)
+        flow.id: replace(
+            FetchLimits.of(flow.id.source, flow.clients.source_consumer),
+            ledger_runs_max=flow.ledger_runs_max,
+        )
         for flow in config.flows
     }
 

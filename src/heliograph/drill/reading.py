@@ -127,7 +127,10 @@ class Sampler:
 
     def _choose(self, moves: Mapping[str, Sequence[GroupMove]]) -> None:
         doubtful = {(m.group, m.source) for each in moves.values() for m in each if m.note}
-        stood = {group: [m.source for m in each] for group, each in moves.items()}
+        stood = {
+            group: [m.source for m in each if m.clamped != "coarse"]
+            for group, each in moves.items()
+        }
         chosen = spread(stood, self.turn, doubtful)
         locations = self.known.locations
         compacted = self._compacted(
@@ -144,6 +147,12 @@ class Sampler:
                 )
                 for at in partitions
             ]
+        coarse = sum(m.clamped == "coarse" for each in moves.values() for m in each)
+        if coarse:
+            self.notes.append(
+                f"{coarse:,} places were not compared: the ledger has forgotten the exact offsets "
+                "there, and the groups would read some records again"
+            )
         whole, taken = sum(map(len, moves.values())), sum(map(len, self._sampled.values()))
         if taken < whole:
             self.notes.append(

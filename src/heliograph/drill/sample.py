@@ -215,13 +215,14 @@ def _source_offset(location: LaneLocation, move: GroupMove) -> int:
     """Where on the source a group goes on whose offset on the target is known."""
     runs, position = location.record.runs, target_position(location, move.target_offset)
     # Offsets of a source topic that was replaced mean nothing in the present one.
-    is_replaced = runs.first is not None and runs.source_restart_position > runs.first.position
+    begun_at = location.record.starts[0].position
+    is_replaced = bool(runs) and runs.source_restart_position > begun_at
     stood = move.source_offset
     if stood is not None and not (is_replaced and source_position(location, stood) != position):
         return stood
     if position >= location.position:
         return location.source_next_offset
-    return runs.source_offset_at(max(position, runs.source_restart_position))
+    return runs.source_offset_at(max(position, runs.exact_from))
 
 
 def _placed(location: LaneLocation, finding: Finding, target_start: int) -> Iterator[SampleFinding]:

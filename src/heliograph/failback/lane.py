@@ -145,8 +145,8 @@ def _remarks(
         lost = source[0] - settled.source_next_offset
         yield f"{lost} offsets that were never mirrored are deleted on {pair.source.alias} by now"
     runs = settled.runs
-    if runs and runs.source_restart_position < settled.position:
-        first_position = runs.source_restart_position
+    if runs and runs.exact_from < settled.position:
+        first_position = runs.exact_from
         offsets = settled.target_next_offset - runs.target_offset_at(first_position)
         foreign = offsets - (settled.position - first_position)
         if foreign:
@@ -213,7 +213,7 @@ async def _scanned(
     target_next = scan.own_end(found.position)
     corrected = scan.corrected(found.position, target_next)
     if corrected:
-        runs = Runs(tuple(runs))
+        runs = runs.copy()
         runs.replace_from(corrected)
     return _settled(location.record, runs, found.position, target_next)
 
@@ -255,9 +255,11 @@ async def _verified(
     note = ""
     if source_end < settled.source_next_offset:
         lost = settled.source_next_offset - source_end
+        if source_end < settled.runs.source_offset_at(settled.runs.exact_from):
+            _require_known(pair, location, settled)
         settled = _at(settled, settled.runs.position_of_source(source_end), source_end)
         note = f"{pair.source.alias} has lost {lost} offsets that were mirrored"
-    first, window = settled.runs.source_restart_position, VERIFIED_RECORDS
+    first, window = settled.runs.exact_from, VERIFIED_RECORDS
     while settled.position > first:
         start = max(first, settled.position - window)
         unit = _unit(pair, location, settled, start)
@@ -272,6 +274,8 @@ async def _verified(
                 note = f"{count} of the {window} records before the divergence differ; see audit"
             return settled, note
         if diverged_at > start or start == first:
+            if diverged_at == first:
+                _require_known(pair, location, settled)
             note = (
                 f"other records on the two sides from source offset "
                 f"{settled.runs.source_offset_at(diverged_at)} on, though they were mirrored"
@@ -279,6 +283,16 @@ async def _verified(
             return _at(settled, diverged_at, settled.runs.source_offset_at(diverged_at)), note
         window *= 10
     return settled, note
+
+
+def _require_known(pair: ClusterPair, location: LaneLocation, settled: Settled) -> None:
+    """The histories part no later than the first exact offset: earlier, for all that is known."""
+    if settled.runs.anchors is not None:
+        raise BrokerError(
+            f"{location.lane}: the logs of {pair.source.alias} and {pair.target.alias} part before "
+            f"position {settled.runs.exact_from}, and the ledger has forgotten the exact offsets "
+            "there: what to copy back is not known"
+        )
 
 
 def _unit(
@@ -343,6 +357,6 @@ def _expired(
     if runs.overlap_at is not None:
         # Behind the divergence: what was written ahead there is not to be relied on.
         return 0
-    held = max(runs.position_of_source(source[0]), runs.source_restart_position)
+    held = max(runs.position_of_source(source[0]), runs.exact_from)
     kept = min(runs.position_of_target(target[0]), settled.position)
     return max(0, kept - held)

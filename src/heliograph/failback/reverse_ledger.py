@@ -32,7 +32,7 @@ from heliograph.ledger.access import OpenLedger
 from heliograph.ledger.entries import Entry, FlowEntry, FlowKey, Tombstone, new_author
 from heliograph.ledger.heads import settled_head
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
-from heliograph.ledger.reverse import LaneStart, lane_entries, reversed_runs
+from heliograph.ledger.reverse import LaneStart, lane_entries, reversed_anchors, reversed_runs
 from heliograph.ledger.runs import Run
 from heliograph.ledger.translate import has_unknown_before
 from heliograph.model import OffsetRange, TopicPartition
@@ -135,14 +135,17 @@ async def _lane(
 ) -> LaneStart:
     present, old = context.pair.target.topic(at.topic), ledger.target.topic(at.topic)
     before: tuple[Run, ...] = ()
-    adopted = False
+    anchors: tuple[Run, ...] = ()
+    adopted = is_identical = False
     if begin.keeps_map:
         if location is None or divergence.target_start is None or divergence.target_end is None:
             raise MirrorError(f"{at}: the ledger has forgotten its lane since it was looked at")
         bounds = divergence.target_start, divergence.target_end
         settled = await settled_lane(context.pair, location, bounds)
         before = reversed_runs(settled.runs, begin.position)
-        first = before[0].position if before else begin.position
+        anchors = reversed_anchors(settled.runs) if before else ()
+        is_identical = bool(before) and settled.runs.identical(before[0].position)
+        first = (anchors or before)[0].position if before else begin.position
         adopted = has_unknown_before(location.record.starts, first)
     return LaneStart(
         topic=at.topic,
@@ -153,6 +156,8 @@ async def _lane(
             target_offset=old_end,
         ),
         before=before,
+        anchors=anchors,
+        is_identical=is_identical,
         source_end_offset=divergence.target_end or 0,
         source_topic_id=None if present is None else present.id,
         target_topic_id=None if old is None else old.id,

@@ -369,7 +369,7 @@ def _within(
     if old not in starts or isinstance(found, Unsafe):
         return None
     if found.offset < starts[old]:
-        return old, Clamped(offset=starts[old], side="before")
+        return old, Clamped(offset=starts[old], side=found.side or "before")
     return old, found
 
 

@@ -232,6 +232,12 @@ def _require_none_skips(context: FailoverContext, placing: GroupPlan) -> None:
         for group, each in groups_of(placing.moves).items()
         if (records := sum(move.skipped_records or 0 for move in each))
     )
+    # The target's log begins after the last offset known before the group's own.
+    skipping += sorted(
+        f"{move.group} (perhaps records of {move.target})"
+        for move in placing.moves
+        if move.clamped == "coarse" and move.skipped_records is None
+    )
     if context.is_planned and skipping:
         raise RecoveryRefused(
             f"groups have yet to read records that {context.flow.id.target} no longer has: "

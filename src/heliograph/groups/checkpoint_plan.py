@@ -7,7 +7,7 @@ written: the first one, one whose group went back on the source, one that is fur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from heliograph.broker.group_view import GroupOffset
@@ -82,6 +82,19 @@ def group_places(
         if (found := translated.get((source, at.offset))) is not None
     ]
     return tuple(sorted(locations, key=lambda place: place.key))
+
+
+def raised_to(
+    locations: Iterable[GroupOffsetPair], starts: Mapping[TopicPartition, int]
+) -> tuple[GroupOffsetPair, ...]:
+    """Coarse places in their logs, which begin at `starts`; left out where that is not known."""
+    return tuple(
+        place
+        if place.clamped != "coarse"
+        else replace(place, target_offset=max(place.target_offset, starts[place.target]))
+        for place in locations
+        if place.clamped != "coarse" or place.target in starts
+    )
 
 
 def doubtful_targets(

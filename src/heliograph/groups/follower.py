@@ -24,6 +24,7 @@ from heliograph.groups.checkpoint_plan import (
     GroupOffsetPair,
     checkpoint_key,
     group_places,
+    raised_to,
     wanted_offsets,
 )
 from heliograph.groups.checkpoints_topic import NOTHING_TOLD, read_checkpoints
@@ -114,9 +115,17 @@ class GroupFollower:
         asked = {(at, stood.offset) for each in offsets.values() for at, stood in each.items()}
         lanes, translated = self._flow_map.translate(asked)
         wanted = wanted_offsets(offsets, lanes, self._topic_filter.should_mirror)
-        return GroupLook(
-            at_ms=at_ms, locations=group_places(wanted, lanes, translated), problems=problems
-        )
+        locations = self._in_log(group_places(wanted, lanes, translated))
+        return GroupLook(at_ms=at_ms, locations=locations, problems=problems)
+
+    def _in_log(self, locations: tuple[GroupOffsetPair, ...]) -> tuple[GroupOffsetPair, ...]:
+        """Coarse offsets, but none from before the target's log begins: the exact ones may be in
+        it, and a consumer whose offset is not goes wherever its auto.offset.reset says."""
+        coarse = {place.target for place in locations if place.clamped == "coarse"}
+        if not coarse:
+            return locations
+        starts = self.clients.admin(self.target).list_offsets(coarse, "earliest")
+        return raised_to(locations, starts)
 
     def load(self) -> None:
         """Read earlier checkpoints, once: a restart neither rewrites nor moves them back."""

@@ -97,7 +97,7 @@ class GroupMove:
     target_offset: int
     """What would be committed."""
     exact_offset: int | None
-    """By the map; None where the map has no answer."""
+    """By the map; None where the map has no answer, or only a coarse one."""
     clamped: Side | None
     """How the exact offset is the nearest one only; see `ledger.translate`."""
     lag_records: int
@@ -238,7 +238,7 @@ class _GroupPartition:
             target=lane.target,
             source_offset=None if at is None or at.origin == "target" else at.offset,
             target_offset=offset,
-            exact_offset=exact.offset if isinstance(exact, _Exact) else None,
+            exact_offset=_known_offset(exact),
             clamped=exact.clamped if isinstance(exact, _Exact) else None,
             lag_records=end - offset,
             repeated_records=repeated,
@@ -349,6 +349,9 @@ def _compared(
     """Records repeated and skipped, and others' offsets between the two places."""
     if isinstance(exact, str):
         return None, None, 0
+    if exact.clamped == "coarse":
+        # The exact offset is there or later: nothing before it can be skipped.
+        return None, 0 if target_offset <= exact.offset else None, 0
     position = lane.position
     if target_offset < lane.end.target_next_offset and lane.record.runs:
         position = min(lane.record.runs.position_of_target(target_offset), lane.position)
@@ -357,13 +360,16 @@ def _compared(
     return repeated, skipped, max(0, foreign)
 
 
+def _known_offset(exact: _Exact | str) -> int | None:
+    return None if isinstance(exact, str) or exact.clamped == "coarse" else exact.offset
+
+
 def _restart(record: LaneRecord) -> StartEntry | None:
     """Where the lane went on with a source topic that was created again; the last time."""
-    runs = record.runs
-    if runs.first is None or runs.source_restart_position == runs.first.position:
+    if not record.runs:
         return None
-    at = runs.source_restart_position
-    return next((start for start in record.starts if start.position == at), None)
+    at = record.runs.source_restart_position
+    return next((start for start in record.starts[1:] if start.position == at), None)
 
 
 def _is_older(at: CommittedOffset, restart: StartEntry | None) -> bool:
@@ -380,6 +386,11 @@ def _clamp_note(lane: PlacedLane, source_offset: int, clamped: Side | None) -> s
             beyond = source_offset - lane.end.source_next_offset
             noted = "" if lane.exact else ", as the ledger last noted it"
             return f"{beyond:,} source offsets beyond what is mirrored{noted}: its end"
+        case "coarse":
+            return (
+                f"the ledger has forgotten where exactly source {source_offset} is: the last "
+                "offset known before it, so some records are read again"
+            )
         case "before":
             first = _first_source_offset(lane)
             return f"source {source_offset} to {first} was never mirrored: the first that was"
@@ -391,7 +402,8 @@ def _first_source_offset(lane: PlacedLane) -> int:
     runs = lane.record.runs
     if not runs or runs.source_restart_position >= lane.position:
         return lane.end.source_next_offset
-    return runs.source_offset_at(runs.source_restart_position)
+    anchors = runs.anchors
+    return runs.source_offset_at(runs.exact_from) if anchors is None else anchors.sources[0]
 
 
 def groups_of(moves: Iterable[GroupMove]) -> dict[str, list[GroupMove]]:

@@ -40,6 +40,8 @@ class Verdict(StrEnum):
     IN_STEP = "in step"
     BEHIND = "behind"
     AHEAD = "ahead"
+    COARSE = "not exactly known"
+    """At or after the last offset that the ledger knows before the group's own."""
     ACTIVE = "active on target"
     NOT_TRANSLATABLE = "not translatable"
     NOT_WRITTEN = "not written: sync.group.offsets.enabled is false"
@@ -259,6 +261,8 @@ def verdict_of(
     if committed is not None and committed.offset == translated.offset:
         return Verdict.IN_STEP
     if committed is not None and committed.offset > translated.offset:
+        if translated.side == "coarse":
+            return Verdict.COARSE
         return Verdict.AHEAD
     return Verdict.BEHIND if writes_offsets else Verdict.NOT_WRITTEN
 

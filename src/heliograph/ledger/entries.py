@@ -31,7 +31,7 @@ from typing import Final, assert_never
 
 from heliograph.acl import AclBinding
 from heliograph.errors import InvariantError
-from heliograph.ledger.packed_runs import PackedRuns, pack_runs
+from heliograph.ledger.packed_runs import PackedRuns, pack_anchors, pack_runs
 from heliograph.ledger.runs import Run
 from heliograph.model import (
     ClusterAlias,
@@ -348,8 +348,11 @@ def runs_entries(
     return entries
 
 
-def in_halves(entry: Entry) -> tuple[Entry, Entry] | None:
-    """Two entries that say the same one after the other; None where that cannot be."""
+def in_halves(entry: Entry) -> tuple[Entry, ...] | None:
+    """Smaller entries that say the same one after the other; None where that cannot be.
+
+    Of anchors, of which the last entry counts, every second one says it less exactly.
+    """
     if isinstance(entry, RunsEntry) and len(entry.runs) > 1:
         half = len(entry.runs) // 2
         middle = None if entry.end_position is None else entry.runs[half].position
@@ -359,9 +362,12 @@ def in_halves(entry: Entry) -> tuple[Entry, Entry] | None:
         )
     if isinstance(entry, SegmentEntry) and entry.packed.count > 1:
         packed, runs = entry.packed, entry.packed.runs()
+        if packed.is_coarse:
+            fewer = pack_anchors(runs[::2], packed.end_position, is_identical=packed.is_identical)
+            return (replace(entry, packed=fewer),)
         half = packed.count // 2
-        lower = pack_runs(runs[:half], runs[half].position, is_coarse=packed.is_coarse)
-        upper = pack_runs(runs[half:], packed.end_position, is_coarse=packed.is_coarse)
+        lower = pack_runs(runs[:half], runs[half].position)
+        upper = pack_runs(runs[half:], packed.end_position)
         return replace(entry, packed=lower), replace(entry, packed=upper)
     return None
 

@@ -40,8 +40,8 @@ from heliograph.ledger.entries import (
     StartKey,
     key_of,
 )
+from heliograph.ledger.packed_runs import COARSE_VERSION, pack_anchors, pack_runs, parse_packed
 from heliograph.ledger.packed_runs import VERSION as PACKED_VERSION
-from heliograph.ledger.packed_runs import pack_runs, parse_packed
 from heliograph.ledger.runs import OFFSET_MAX
 from heliograph.ledger.runs_codec import decode_runs, encode_runs
 from heliograph.model import FlowId, OffsetRange, StallReason, TopicId, TopicName
@@ -250,7 +250,7 @@ def decode(key: bytes, value: bytes | None) -> Entry | None:
 
 def decode_runs_entry(key: RunsKey, value: bytes) -> RunsEntry | SegmentEntry:
     """All of it, checked; `view` decodes only what is asked for."""
-    if value[:1] == bytes([PACKED_VERSION]):
+    if value.startswith((bytes([PACKED_VERSION]), bytes([COARSE_VERSION]))):
         return _decode_segment(key, value)
     runs, end_position = decode_runs(key.position, value)
     return RunsEntry(
@@ -266,7 +266,11 @@ def _decode_segment(key: RunsKey, value: bytes) -> SegmentEntry:
     packed = parse_packed(key.position, value)
     columns = packed.columns()
     runs = [columns.run(index) for index in range(len(columns.positions))]
-    if pack_runs(runs, packed.end_position, is_coarse=packed.is_coarse) != packed:
+    if packed.is_coarse:
+        again = pack_anchors(runs, packed.end_position, is_identical=packed.is_identical)
+    else:
+        again = pack_runs(runs, packed.end_position)
+    if again != packed:
         raise WireError("ledger runs: they are not what their header says")
     return SegmentEntry(topic=key.topic, partition=key.partition, author=key.author, packed=packed)
 
@@ -277,7 +281,7 @@ def newer_version(key: bytes, value: bytes | None) -> int | None:
     if not value or kind not in _VERSIONED:
         return None
     if kind == b"run":
-        return value[0] if value[0] > PACKED_VERSION else None
+        return value[0] if value[0] > COARSE_VERSION else None
     try:
         version = json.loads(value)["v"]
     except (ValueError, RecursionError, KeyError, TypeError):

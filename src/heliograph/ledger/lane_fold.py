@@ -16,14 +16,15 @@ from heliograph.ledger.entries import (
     key_of,
 )
 from heliograph.ledger.entry_codec import decode
+from heliograph.ledger.packed_runs import COARSE_VERSION, PackedRuns, parse_packed
 from heliograph.ledger.packed_runs import VERSION as PACKED_VERSION
-from heliograph.ledger.packed_runs import PackedRuns, parse_packed
 from heliograph.ledger.runs import LooseRuns, Runs
 from heliograph.ledger.runs_codec import VERSION as CHUNK_VERSION
 from heliograph.ledger.runs_codec import decode_block
 from heliograph.model import TopicPartition
 
 _HEAD_BEGINS: Final = b'{"v":1,'
+_RUNS_BEGIN: Final = (bytes([CHUNK_VERSION]), bytes([PACKED_VERSION]), bytes([COARSE_VERSION]))
 
 Chunk = tuple[LooseRuns, int | None]
 """What a chunk needed, and where it ends; None: without end."""
@@ -125,7 +126,7 @@ class LaneFold:
         self._head_key, self._head_bytes, self._head = key, value, None
 
     def put_runs(self, key: RunsKey, value: bytes) -> None:
-        if value[:1] not in (bytes([CHUNK_VERSION]), bytes([PACKED_VERSION])):
+        if not value.startswith(_RUNS_BEGIN):
             raise WireError("ledger runs of no known version")
         self._forget(key)
         self.written[key] = value
@@ -165,13 +166,15 @@ class LaneFold:
                 self._runs.replace_from((self.starts[key].run,))
             return
         found = self.runs_written(key)
-        if isinstance(found, PackedRuns):
+        if isinstance(found, PackedRuns) and found.is_coarse:
+            self._runs.coarsen(found, found.end_position)
+        elif isinstance(found, PackedRuns):
             self._runs.put(found, found.end_position, resumes=False)
         elif found is not None:
             self._runs.put(*found)
 
 
 def _parsed(key: RunsKey, value: bytes) -> WrittenRuns:
-    if value[0] == PACKED_VERSION:
-        return parse_packed(key.position, value)
-    return decode_block(key.position, value)
+    if value[0] == CHUNK_VERSION:
+        return decode_block(key.position, value)
+    return parse_packed(key.position, value)

@@ -157,6 +157,8 @@ def first_offset_difference(location: LaneLocation) -> str:
     if runs.identical(location.position):
         return ""
     first = runs.first
+    if runs.floor and not runs.identical(runs.floor):
+        return f"forgotten: before position {runs.floor}"
     if first is not None and first.source_offset != first.target_offset:
         return f"start: source {first.source_offset} went to target {first.target_offset}"
     for before, after in pairwise(runs):

@@ -1,8 +1,8 @@
 """Settled runs as bytes that say what is in them without being decoded. No I/O; runs anywhere.
 
-    version         1 byte, 0x02
+    version         1 byte, 0x02, or 0x03 where the runs are anchors (`Runs.coarsen`)
     crc             4 bytes  CRC-32 of all that follows
-    flags           1 byte   1: coarse, 2: all offsets identical, 4: the source goes back within
+    flags           1 byte   2: all offsets identical, 4: the source goes back within
     extent          varint   positions covered, from the first run's on; at least 1
     source_offset   varint   of the first run, whose position is in the record's key
     target_offset   varint   of the first run
@@ -30,9 +30,10 @@ from heliograph.ledger.runs import OFFSET_MAX, Columns, LooseRuns, Run
 from heliograph.ledger.runs_codec import checked_run, put_runs, put_varint, take_runs, take_varint
 
 VERSION: Final = 2
+COARSE_VERSION: Final = 3
+"""Another version, not a flag: who takes anchors for all the runs there are skips records."""
 _CRC: Final = struct.Struct(">I")
 _BODY_AT: Final = 1 + _CRC.size
-_COARSE: Final = 1
 _IDENTICAL: Final = 2
 _GOES_BACK: Final = 4
 _DECODED_MAX: Final = 256
@@ -62,12 +63,24 @@ class PackedRuns:
         return tuple(columns.run(index) for index in range(self.count))
 
 
-def pack_runs(runs: Sequence[Run], end_position: int, *, is_coarse: bool = False) -> PackedRuns:
+def pack_runs(runs: Sequence[Run], end_position: int) -> PackedRuns:
+    return _packed(runs, end_position, VERSION, is_identical=True)
+
+
+def pack_anchors(anchors: Sequence[Run], end_position: int, *, is_identical: bool) -> PackedRuns:
+    """`is_identical`: whether all runs were, also those that are left out."""
+    return _packed(anchors, end_position, COARSE_VERSION, is_identical=is_identical)
+
+
+def _packed(
+    runs: Sequence[Run], end_position: int, version: int, *, is_identical: bool
+) -> PackedRuns:
     if not runs or not runs[-1].position < end_position <= OFFSET_MAX:
         raise InvariantError(f"{len(runs)} runs cannot end at {end_position}")
     block = LooseRuns.of(runs)
     first, last, columns = block.first, block.last, block.columns()
-    flags = _COARSE * is_coarse | _IDENTICAL * block.is_identical | _GOES_BACK * block.goes_back
+    is_identical = is_identical and block.is_identical
+    flags = _IDENTICAL * is_identical | _GOES_BACK * block.goes_back
     records = last.position - first.position
     body = bytearray([flags])
     for number in (
@@ -81,14 +94,14 @@ def pack_runs(runs: Sequence[Run], end_position: int, *, is_coarse: bool = False
     ):
         put_varint(body, number)
     put_runs(body, columns)
-    value = bytes([VERSION]) + _CRC.pack(zlib.crc32(body)) + bytes(body)
+    value = bytes([version]) + _CRC.pack(zlib.crc32(body)) + bytes(body)
     return parse_packed(first.position, value)
 
 
 def parse_packed(first_position: int, value: bytes) -> PackedRuns:
     """What the bytes say of themselves; their CRC vouches for the runs in them."""
-    if len(value) <= _BODY_AT or value[0] != VERSION:
-        raise WireError(f"ledger runs of another version than {VERSION}")
+    if len(value) <= _BODY_AT or value[0] not in (VERSION, COARSE_VERSION):
+        raise WireError(f"ledger runs of another version than {VERSION} or {COARSE_VERSION}")
     if zlib.crc32(memoryview(value)[_BODY_AT:]) != _CRC.unpack_from(value, 1)[0]:
         raise WireError("ledger runs: wrong CRC")
     flags, at = value[_BODY_AT], _BODY_AT + 1
@@ -107,7 +120,11 @@ def parse_packed(first_position: int, value: bytes) -> PackedRuns:
     )
     end_position = first_position + extent
     # Each further run takes three bytes or more.
-    if flags > 7 or not 1 <= count <= 1 + (len(value) - at) // 3 or target_skip < 0:
+    if (
+        flags & ~(_IDENTICAL | _GOES_BACK)
+        or not 1 <= count <= 1 + (len(value) - at) // 3
+        or target_skip < 0
+    ):
         raise WireError("ledger runs: flags, count or target offsets are out of range")
     if not first_position <= last.position < end_position <= OFFSET_MAX:
         raise WireError(
@@ -118,7 +135,7 @@ def parse_packed(first_position: int, value: bytes) -> PackedRuns:
         last=last,
         end_position=end_position,
         count=count,
-        is_coarse=bool(flags & _COARSE),
+        is_coarse=value[0] == COARSE_VERSION,
         is_identical=bool(flags & _IDENTICAL),
         goes_back=bool(flags & _GOES_BACK),
         value=value,

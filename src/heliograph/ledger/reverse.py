@@ -8,9 +8,11 @@ of the two clusters part, so that all before it translates exactly, in both dire
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 from heliograph.errors import InvariantError
-from heliograph.ledger.entries import Entry, HeadEntry, StartEntry, runs_entries
+from heliograph.ledger.entries import Entry, HeadEntry, SegmentEntry, StartEntry, runs_entries
+from heliograph.ledger.packed_runs import pack_anchors
 from heliograph.ledger.runs import Run, Runs, require_ascending
 from heliograph.model import TopicId, TopicName
 
@@ -25,6 +27,10 @@ class LaneStart:
     """The first record that is not on the target, and where it will go."""
     before: tuple[Run, ...] = ()
     """What is known to be on both sides before `here`."""
+    anchors: tuple[Run, ...] = ()
+    """Some runs from before those, where the others were forgotten."""
+    is_identical: bool = False
+    """Whether all that was forgotten had the same offset on both sides."""
     source_end_offset: int
     source_topic_id: TopicId | None
     target_topic_id: TopicId | None
@@ -40,10 +46,18 @@ def reversed_runs(runs: Runs, end_position: int) -> tuple[Run, ...]:
     overlap_at = runs.overlap_at
     if overlap_at is not None and overlap_at < end_position:
         raise InvariantError(f"target offsets go back at position {overlap_at}")
-    if not runs or runs.source_restart_position >= end_position:
+    if not runs or runs.exact_from >= end_position:
         return ()
-    first = runs.source_restart_position
-    return tuple(_exchanged(run) for run in runs.since(first) if run.position < end_position)
+    before = takewhile(lambda run: run.position < end_position, runs.since(runs.exact_from))
+    return tuple(map(_exchanged, before))
+
+
+def reversed_anchors(runs: Runs) -> tuple[Run, ...]:
+    """The anchors of what the ledger has forgotten before those runs."""
+    anchors = runs.anchors if runs else None
+    if anchors is None:
+        return ()
+    return tuple(_exchanged(anchors.run(index)) for index in range(len(anchors.positions)))
 
 
 def lane_entries(lane: LaneStart, *, author: str, at_ms: int, detail: str) -> list[Entry]:
@@ -57,7 +71,7 @@ def lane_entries(lane: LaneStart, *, author: str, at_ms: int, detail: str) -> li
     if not runs or runs[-1].at(here.position) != here:
         runs.append(here)
     require_ascending(runs)
-    first = runs[0]
+    first = (*lane.anchors, *runs)[0]
     start = StartEntry(
         topic=lane.topic,
         partition=lane.partition,
@@ -84,6 +98,12 @@ def lane_entries(lane: LaneStart, *, author: str, at_ms: int, detail: str) -> li
         detail=detail,
     )
     explained = runs_entries(lane.topic, lane.partition, runs, author=author, end_position=None)
+    if lane.anchors:
+        packed = pack_anchors(lane.anchors, runs[0].position, is_identical=lane.is_identical)
+        coarse = SegmentEntry(
+            topic=lane.topic, partition=lane.partition, author=author, packed=packed
+        )
+        return [start, coarse, *explained, head]
     return [start, *explained, head]
 
 

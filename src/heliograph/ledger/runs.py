@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple, Protocol
 
 from heliograph.errors import InvariantError
@@ -130,12 +130,18 @@ class Runs:
 
     Within a lane the source offset goes back only where the source topic was created again. From
     then on source offsets mean the new topic, so only the runs since then answer for them.
+
+    The ledger forgets the oldest runs. Of those it keeps anchors: some of them, the first one of
+    their source topic among them. What is before `floor` is known by its anchors only.
     """
 
-    __slots__ = ("_blocks", "_first_mapped", "_known_end", "_shape")
+    __slots__ = ("_anchors", "_blocks", "_first_mapped", "_known_end", "_shape", "floor")
 
     def __init__(self, runs: Sequence[Run] = ()) -> None:
         self._blocks: list[Block] = []
+        self._anchors: Block | None = None
+        self.floor = 0
+        """The first position with exact offsets; 0 where nothing was forgotten."""
         self._shape: _Shape | None = None
         self._first_mapped: int | None = None
         self._known_end = 0
@@ -166,7 +172,20 @@ class Runs:
     @property
     def source_restart_position(self) -> int:
         """Where the present source topic begins; the first position unless it was replaced."""
+        anchors = self.anchors
+        return self.exact_from if anchors is None else anchors.positions[0]
+
+    @property
+    def exact_from(self) -> int:
+        """The first position of the present source topic whose offsets were not forgotten."""
         return self._shaped().restart_position
+
+    @property
+    def anchors(self) -> Columns | None:
+        """Of the present source topic, before `exact_from`; None where nothing was forgotten."""
+        if self._anchors is None or self.exact_from != self._blocks[0].first.position:
+            return None
+        return self._anchors.columns()
 
     @property
     def overlap_at(self) -> int | None:
@@ -221,6 +240,13 @@ class Runs:
         do where the block is a segment, which does not let others resume: see `segments`.
         """
         self._shape, self._first_mapped = None, None
+        if block.first.position < self.floor:
+            if end_position is None:
+                self._anchors, self.floor = None, 0
+            elif end_position <= self.floor:
+                return
+            else:
+                block = _since(block, self.floor)
         start = self._split(block.first.position)
         if end_position is None:
             self._blocks[start:] = [block]
@@ -238,6 +264,54 @@ class Runs:
                 new.append(LooseRuns.of([resumed]))
         self._blocks[start:end] = new
         self._known_end = max(self._known_end, end_position)
+
+    def coarsen(self, anchors: Block, end_position: int) -> None:
+        """Forget what is before `end_position` but for these runs, which are some of it.
+
+        What was forgotten stays so, whatever is written there later, unless it has no end.
+        """
+        if end_position <= self.floor:
+            return
+        self._shape, self._first_mapped = None, None
+        index = self._split(end_position)
+        kept = self._blocks[index:]
+        if index and not (kept and kept[0].first.position == end_position):
+            resumed = self._blocks[index - 1].last.at(end_position)
+            if max(resumed.source_offset, resumed.target_offset) <= OFFSET_MAX:
+                kept.insert(0, LooseRuns.of([resumed]))
+        self._blocks, self._anchors, self.floor = kept, anchors, end_position
+        self._known_end = max(self._known_end, end_position)
+
+    def anchors_before(self, position: int) -> list[Run]:
+        """What to keep of the runs before `position`, where a block begins, to forget them: those
+        that were kept, and the first run of each block, from where their source topic begins."""
+        found: list[Run] = []
+        if self._anchors is not None:
+            columns = self._anchors.columns()
+            found = [columns.run(index) for index in range(self._anchors.count)]
+        before: Run | None = None
+        for block in takewhile(lambda block: block.first.position < position, self._blocks):
+            if before is not None and _is_back(before, block.first):
+                found = []
+            found.append(block.first)
+            if block.goes_back:
+                columns = block.columns()
+                found = [columns.run(list(restarts(columns))[-1])]
+            before = block.last
+        return found
+
+    def is_restart(self, position: int) -> bool:
+        """Whether the run that begins at `position` is the first of another source topic."""
+        return self.explains(position - 1) and _is_back(
+            self.run_at(position - 1), self.run_at(position)
+        )
+
+    def copy(self) -> Runs:
+        """For whoever would change them; the blocks themselves never change."""
+        other = Runs()
+        other._blocks, other._known_end = self._blocks.copy(), self._known_end
+        other._anchors, other.floor = self._anchors, self.floor
+        return other
 
     def since(self, position: int) -> Iterator[Run]:
         """The runs that begin at or after `position`."""
@@ -307,12 +381,15 @@ class Runs:
 
     def identical(self, upto_position: int) -> bool:
         """Whether every record before `upto_position` has the same offset on both sides."""
+        if self._anchors is not None and not self._anchors.is_identical:
+            return self._anchors.first.position >= upto_position
         if self._first_mapped is None:
             self._first_mapped = self._find_mapped()
         return self._first_mapped >= upto_position
 
     def clear(self) -> None:
         self._blocks, self._shape, self._first_mapped, self._known_end = [], None, None, 0
+        self._anchors, self.floor = None, 0
 
     def _find_mapped(self) -> int:
         for block in self._blocks:
@@ -340,7 +417,7 @@ class Runs:
             first = block.first
             if before is not None:
                 records = first.position - before.position
-                if first.source_offset < before.source_offset + records:
+                if _is_back(before, first):
                     restart, restart_position = index, first.position
                 if overlap is None and first.target_offset < before.target_offset + records:
                     overlap = index
@@ -372,6 +449,26 @@ class Runs:
                 LooseRuns(Columns(*(column[cut:] for column in columns))),
             ]
         return index
+
+
+def _is_back(before: Run, after: Run) -> bool:
+    """Whether source offsets go back between the two."""
+    return after.source_offset < before.source_offset + after.position - before.position
+
+
+def _since(block: Block, position: int) -> LooseRuns:
+    """The block's runs from `position` on, which the block reaches beyond."""
+    columns = block.columns()
+    index = bisect_right(columns.positions, position) - 1
+    later = Columns(*(column[index + 1 :] for column in columns))
+    first = columns.run(index).at(position)
+    return LooseRuns(
+        Columns(
+            array("q", [first.position]) + later.positions,
+            array("q", [first.source_offset]) + later.sources,
+            array("q", [first.target_offset]) + later.targets,
+        )
+    )
 
 
 def _position_in(

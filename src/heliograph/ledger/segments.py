@@ -9,6 +9,10 @@ in segments, then a tombstone for each entry that the segments cover. What that 
   stretch begin after it, and a segment lets nothing resume at its end.
 - A merge that lands late, of a slot presumed dead, changes nothing. So only positions before the
   lane's last head are merged: what is there is settled, and every later correction is beyond it.
+
+The oldest full segments are forgotten: one segment of anchors takes their place, see
+`Runs.coarsen`. The highest of such segments counts wherever it stands, so one that lands late
+changes nothing either; and all of it lies before the head, so no resume asks for it.
 """
 
 from __future__ import annotations
@@ -16,11 +20,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from heliograph.ledger.entries import RunsKey, SegmentEntry, StartEntry, Tombstone
 from heliograph.ledger.lane_fold import LaneFold
-from heliograph.ledger.packed_runs import PackedRuns, pack_runs
+from heliograph.ledger.packed_runs import PackedRuns, pack_anchors, pack_runs
 from heliograph.ledger.runs import Run, Runs
 
 SEGMENT_RUNS: Final = 4_096
@@ -29,6 +34,10 @@ MERGE_ENTRIES_MIN: Final = 128
 """As many entries make a merge worth its bytes."""
 MERGE_ENTRIES_MAX: Final = 1_024
 """As many are merged at once; a ledger of before there were segments takes several turns."""
+FORGET_SEGMENTS_MIN: Final = 8
+"""As many are worth that the anchors are written again."""
+ANCHORS_MAX: Final = 4_096
+"""Where there are more, every second one goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,7 @@ class _Piece:
     end: int
     has_end: bool
     is_full: bool
+    is_coarse: bool = False
 
     def overlaps(self, other: _Piece) -> bool:
         return self.start < other.end and other.start < self.end
@@ -64,8 +74,9 @@ def merged(
     Nothing, where there are fewer than `least` entries to merge, or where it must wait until those
     that overlap them are settled as well.
     """
-    pieces = _pieces(fold)
-    full = _untouched(pieces, fold)
+    pieces = [piece for piece in _pieces(fold) if not piece.is_coarse]
+    floor = fold.runs.floor
+    full = {piece for piece in _untouched(pieces, fold) if piece.end > floor}
     loose = [piece for piece in pieces if piece not in full]
     bound = min(settled_position, _end_of_turn(loose))
     starts = list(_starts(fold))
@@ -81,13 +92,88 @@ def merged(
         SegmentEntry(
             topic=fold.lane.topic, partition=fold.lane.partition, author=author, packed=packed
         )
-        for start, stop in _stretches(chosen, full, end)
+        for start, stop in _stretches(chosen, full, floor, end)
         for packed in _packed(fold.runs, start, stop)
     ]
     taken = {segment.key for segment in segments}
     # From the oldest on, so that nothing that was replaced comes back in between.
     gone = [Tombstone(key=piece.key) for piece in chosen if piece.key not in taken]
     return [*segments, *gone]
+
+
+def forgotten(
+    fold: LaneFold, *, runs_max: int, log_starts: Run | None, author: str, least: int
+) -> list[SegmentEntry | Tombstone]:
+    """What to write, in order, to forget the oldest runs: those of a lane that has more than
+    `runs_max`, and those of records that neither log has; `log_starts` are the logs' first offsets.
+
+    Nothing, where fewer than `least` segments would go.
+    """
+    runs = fold.runs
+    if runs.overlap_at is not None:
+        return []
+    pieces = _pieces(fold)
+    floor = _new_floor(fold, pieces, runs_max, log_starts)
+    gone = [
+        piece for piece in pieces if not piece.is_coarse and piece.has_end and piece.end <= floor
+    ]
+    if len(gone) < least:
+        return []
+    anchors = runs.anchors_before(floor)
+    while len(anchors) > ANCHORS_MAX:
+        # The first stays: it says where the source topic begins.
+        anchors = anchors[::2]
+    entry = SegmentEntry(
+        topic=fold.lane.topic,
+        partition=fold.lane.partition,
+        author=author,
+        packed=pack_anchors(anchors, floor, is_identical=runs.identical(floor)),
+    )
+    old = [piece for piece in pieces if piece.is_coarse] + gone
+    return [entry, *(Tombstone(key=piece.key) for piece in old if piece.key != entry.key)]
+
+
+def forgettable_count(fold: LaneFold) -> int:
+    """Segments that might be forgotten; without a look at how old their records are."""
+    return sum(piece.is_full and not piece.is_coarse for piece in _pieces(fold)) - 1
+
+
+def _new_floor(
+    fold: LaneFold, pieces: Sequence[_Piece], runs_max: int, log_starts: Run | None
+) -> int:
+    """Where exact offsets are to begin: at a full segment, with nothing but such before it."""
+    runs, floor = fold.runs, fold.runs.floor
+    full = [piece for piece in _untouched(pieces, fold) if not piece.is_coarse]
+    exact = sorted((each for each in full if each.start >= floor), key=lambda each: each.start)
+    loose = min(
+        (each.start for each in pieces if each not in full and each.end > floor), default=None
+    )
+    too_many = len(runs) - runs_max
+    for piece, after in pairwise(exact):
+        if loose is not None and loose < after.start:
+            break
+        if too_many <= 0 and not _is_gone(runs, after.start, log_starts):
+            break
+        too_many -= _count(fold, piece)
+        if not runs.is_restart(after.start):
+            floor = after.start
+    return floor
+
+
+def _count(fold: LaneFold, piece: _Piece) -> int:
+    written = fold.runs_written(piece.key)
+    return written.count if isinstance(written, PackedRuns) else 0
+
+
+def _is_gone(runs: Runs, position: int, log_starts: Run | None) -> bool:
+    """Whether neither log has records from before `position`, or only another source topic did."""
+    if position <= runs.exact_from and runs.exact_from > runs.floor:
+        return True
+    here = runs.run_at(position)
+    return log_starts is not None and (
+        here.source_offset <= log_starts.source_offset
+        and here.target_offset <= log_starts.target_offset
+    )
 
 
 def _pieces(fold: LaneFold) -> list[_Piece]:
@@ -98,8 +184,9 @@ def _pieces(fold: LaneFold) -> list[_Piece]:
             continue
         written = fold.runs_written(key)
         if isinstance(written, PackedRuns):
-            is_full = written.count >= SEGMENT_RUNS or written.is_coarse
-            found.append(_Piece(place, key, key.position, written.end_position, True, is_full))
+            coarse, end_position = written.is_coarse, written.end_position
+            is_full = written.count >= SEGMENT_RUNS or coarse
+            found.append(_Piece(place, key, key.position, end_position, True, is_full, coarse))
         elif written is not None:
             block, end = written
             until = block.last.position + 1 if end is None else end
@@ -174,13 +261,16 @@ def _are_cut(left: Iterable[_Piece], starts: Iterable[_Start]) -> bool:
     return oldest is not None and any(place > oldest for place, _ in starts)
 
 
-def _stretches(chosen: Sequence[_Piece], full: Iterable[_Piece], end: int) -> list[tuple[int, int]]:
-    """Where new segments are needed: what the chosen entries have between full segments."""
+def _stretches(
+    chosen: Sequence[_Piece], full: Iterable[_Piece], floor: int, end: int
+) -> list[tuple[int, int]]:
+    """Where new segments are needed: what the chosen entries have between full segments, and not
+    before `floor`, where all was forgotten."""
     edges = sorted(full, key=lambda piece: piece.start)
     found: dict[int, int] = {}
     stops: dict[int, int] = {}
     for piece in chosen:
-        position = piece.start
+        position = max(piece.start, floor)
         while position < min(piece.end, end):
             after = bisect_right(edges, position, key=lambda edge: edge.start)
             if after and edges[after - 1].end > position:

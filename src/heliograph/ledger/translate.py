@@ -7,6 +7,7 @@ even that cannot be told there is a reason instead of an offset, and no group ma
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,9 +15,11 @@ from typing import Literal
 from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.view import LaneRecord
 
-Side = Literal["before", "after"]
+Side = Literal["before", "after", "coarse"]
 """`before`: the consumer had yet to read records that are not on the other side. `after`: it had
-read further than what is mirrored, and will read that part again."""
+read further than what is mirrored, and will read that part again. `coarse`: the ledger has
+forgotten the exact offsets there, and the consumer will read some records again."""
+_Cluster = Literal["source", "target"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +77,7 @@ class OffsetMap:
         runs, end, asked = self._runs, self._end, source_next_offset
         if asked >= end.source_next_offset:
             return _at_end(end.target_next_offset, is_beyond=asked > end.source_next_offset)
-        if runs.source_restart_position >= end.position:
+        if runs.exact_from >= end.position:
             return self._before("source", asked, end.source_next_offset, end.target_next_offset)
         position = runs.position_of_source(asked)
         if position >= end.position:
@@ -82,7 +85,7 @@ class OffsetMap:
             # mirrored.
             return Exact(offset=end.target_next_offset)
         first, offset = (
-            runs.source_offset_at(runs.source_restart_position),
+            runs.source_offset_at(runs.exact_from),
             runs.target_offset_at(position),
         )
         return (
@@ -96,10 +99,10 @@ class OffsetMap:
         runs, end, asked = self._runs, self._end, target_next_offset
         if asked >= end.target_next_offset:
             return _at_end(end.source_next_offset, is_beyond=asked > end.target_next_offset)
-        if runs.source_restart_position >= end.position:
+        if runs.exact_from >= end.position:
             return self._before("target", asked, end.target_next_offset, end.source_next_offset)
         # Records of a source topic that has been replaced are not there to be read again.
-        restart = runs.source_restart_position
+        restart = runs.exact_from
         position = max(runs.position_of_target(asked), restart)
         if position >= end.position:
             return Exact(offset=end.source_next_offset)
@@ -122,9 +125,20 @@ class OffsetMap:
             )
         return None
 
-    def _before(self, side: str, asked: int, first: int, nearest: int) -> Translation:
-        """The first offset known, unless the other side has records before it."""
+    def _before(self, side: _Cluster, asked: int, first: int, nearest: int) -> Translation:
+        """By an anchor, where the runs there were forgotten. Otherwise the first offset known,
+        unless the other side has records before it."""
         starts, restart = self._record.starts, self._runs.source_restart_position
+        anchors = self._runs.anchors
+        if anchors is not None:
+            is_source = side == "source"
+            here, there = anchors[1:] if is_source else (anchors.targets, anchors.sources)
+            index = bisect_right(here, asked) - 1
+            if index >= 0:
+                is_anchor = here[index] == asked
+                offset = there[index]
+                return Exact(offset=offset) if is_anchor else Clamped(offset=offset, side="coarse")
+            first, nearest = here[0], there[0]
         if not has_unknown_before(starts, restart):
             return Clamped(offset=nearest, side="before")
         what = "adopted" if starts[0].position >= restart else "reset"

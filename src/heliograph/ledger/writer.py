@@ -204,8 +204,8 @@ class LedgerWriter:
         halves = None if isinstance(entry, Tombstone) else in_halves(entry)
         if halves is None:
             return False
-        # All before this ticket is durable: only the second half may make it so.
-        self._pending[:1] = [(ticket - 1, halves[0]), (ticket, halves[1])]
+        # All before this ticket is durable: only the last part may make it so.
+        self._pending[:1] = [*((ticket - 1, part) for part in halves[:-1]), (ticket, halves[-1])]
         self._bytes_max = max(_BATCH_BYTES_MIN, min(self._bytes_max, len(packed.batch)) // 2)
         return True
 

@@ -206,6 +206,11 @@ def _notes(
             f"the query had read {offset - lane.source_next_offset:,} offsets beyond what is "
             "mirrored: it goes on where that ends, and reads them again should they still arrive"
         )
+    if "coarse" in (clamped, None if end is None else end.side):
+        notes.append(
+            "the ledger has forgotten the exact offsets there: the query goes on at the last one "
+            "that is known before, and reads some records again"
+        )
     if clamped == "before":
         notes.append(
             "the query stood before the first mirrored record: it goes on with that one, and what "

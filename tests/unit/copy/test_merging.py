@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import patch
 
 from heliograph.copy.flow import Flow
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.merging import is_merge_due, merge_runs
 from heliograph.errors import NotAuthorised
+from heliograph.ledger import segments
 from heliograph.ledger.entries import Entry, RunsEntry, RunsKey, Tombstone
 from heliograph.ledger.packed_runs import PackedRuns
 from heliograph.ledger.runs import Run
 from heliograph.ledger.store import LedgerStore
+from heliograph.ledger.translate import Clamped, Exact, LaneEnd, OffsetMap
 from heliograph.ledger.view import LedgerView
 from heliograph.model import TopicName
 from tests.kit.entries import head_entry, start_entry
@@ -35,14 +39,18 @@ def chunk_entry(lane: CarriedLane, number: int) -> RunsEntry:
     )
 
 
-def on_lane(chunks: int, head: int) -> tuple[CarriedLane, LedgerView]:
+def on_lane(
+    chunks: int, head: int, *, runs_max: int = 10_000_000, logs_begin: int = 0
+) -> tuple[CarriedLane, LedgerView]:
     """A lane with so many chunks in its ledger is merged by its slot, and read by another."""
     lane = carried_lane()
     lane.enter(running_at(lane))
+    lane.source_seen.start_offset, lane.source_seen.end_offset = logs_begin, 10 * logs_begin
 
     async def run() -> LedgerView:
         cluster = FakeCluster()
         cluster.create(NAME)
+        cluster.create(lane.spec.target.topic).start = logs_begin
         store = LedgerStore(cluster, NAME)
         source = lane.spec.id.source
         entries: list[Entry] = [start_entry(source.topic, source.partition)]
@@ -51,7 +59,9 @@ def on_lane(chunks: int, head: int) -> tuple[CarriedLane, LedgerView]:
         await store.write(entries)
         lane.unmerged_entries = chunks
         flow = cast(Any, lane.flow)
-        flow.ledger = store
+        flow.ledger, flow.target = store, cluster
+        flow.limits = replace(flow.limits, ledger_runs_max=runs_max)
+        await cluster.refresh([NAME, lane.spec.target.topic])
         await merge_runs(cast(Flow, flow), [lane])
         reader = LedgerStore(cluster, NAME)
         await reader.catch_up()
@@ -110,3 +120,43 @@ def test_a_ledger_that_may_not_be_written_is_merged_later() -> None:
 
     assert lane.unmerged_entries == 500
     assert not isinstance(lane, Tombstone)
+
+
+def answers(lane: CarriedLane, view: LedgerView) -> OffsetMap:
+    source = lane.spec.id.source
+    record = view.lane(source.topic, source.partition)
+    assert record is not None
+    end = LaneEnd(position=2_000, source_next_offset=2_200, target_next_offset=2_000)
+    return OffsetMap(record, end)
+
+
+def test_runs_beyond_the_bound_are_forgotten_but_for_one_in_each_segment() -> None:
+    with patch.object(segments, "SEGMENT_RUNS", 10):
+        lane, view = on_lane(200, head=2_000, runs_max=100)
+
+    offsets = answers(lane, view)
+
+    assert written(lane, view) == [10] * 11
+    assert offsets.to_target(1_100) == Exact(offset=1_000)
+    assert offsets.to_target(1_099) == Clamped(offset=900, side="coarse")
+    assert offsets.to_target(990) == Exact(offset=900)
+    assert offsets.to_source(950) == Clamped(offset=990, side="coarse")
+
+
+def test_runs_of_records_that_neither_log_has_are_forgotten() -> None:
+    with patch.object(segments, "SEGMENT_RUNS", 10):
+        lane, view = on_lane(200, head=2_000, logs_begin=1_105)
+
+    offsets = answers(lane, view)
+
+    # Position 1,100 is source offset 1,210: the segment before it still has records.
+    assert offsets.to_target(1_100) == Exact(offset=1_000)
+    assert offsets.to_target(1_050) == Clamped(offset=900, side="coarse")
+
+
+def test_a_lane_whose_logs_have_all_its_records_forgets_nothing() -> None:
+    with patch.object(segments, "SEGMENT_RUNS", 10):
+        lane, view = on_lane(200, head=2_000)
+
+    assert written(lane, view) == [10] * 20
+    assert answers(lane, view).to_target(1_099) == Exact(offset=1_000)

@@ -29,7 +29,7 @@ from heliograph.ledger.entries import (
     runs_entries,
 )
 from heliograph.ledger.entry_codec import MEMO_BYTES_MAX, decode, encode
-from heliograph.ledger.packed_runs import pack_runs
+from heliograph.ledger.packed_runs import pack_anchors, pack_runs
 from heliograph.ledger.runs import OFFSET_MAX, Run
 from heliograph.model import (
     ClusterAlias,
@@ -101,6 +101,12 @@ SEGMENT = SegmentEntry(
     author=AUTHOR,
     packed=pack_runs(RUNS.runs[:3], 1400),
 )
+ANCHORS = SegmentEntry(
+    topic=ORDERS,
+    partition=3,
+    author=AUTHOR,
+    packed=pack_anchors(RUNS.runs[:3], 1400, is_identical=False),
+)
 LOSS = LossEntry(
     topic=ORDERS,
     partition=3,
@@ -130,6 +136,7 @@ EXAMPLES: dict[str, Entry] = {
     "head": HEAD,
     "run": RUNS,
     "segment": SEGMENT,
+    "anchors": ANCHORS,
     "loss": LOSS,
     "acl": ACL,
     "memo": MEMO,
