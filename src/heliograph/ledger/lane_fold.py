@@ -15,7 +15,7 @@ from heliograph.ledger.entries import (
     StartKey,
     key_of,
 )
-from heliograph.ledger.entry_codec import decode
+from heliograph.ledger.entry_codec import decode, encode_key
 from heliograph.ledger.packed_runs import COARSE_VERSION, PackedRuns, parse_packed
 from heliograph.ledger.packed_runs import VERSION as PACKED_VERSION
 from heliograph.ledger.runs import LooseRuns, Runs
@@ -42,6 +42,7 @@ class LaneFold:
         "_runs",
         "lane",
         "losses",
+        "run_keys",
         "starts",
         "unreadable",
         "written",
@@ -54,6 +55,8 @@ class LaneFold:
         """Runs as bytes until they are asked for."""
         self.starts: dict[StartKey, StartEntry] = {}
         """Those of `written`, which are few."""
+        self.run_keys: set[bytes] = set()
+        """Those of `written` that are of runs, as they are in the topic."""
         self.unreadable = 0
         """Values that could not be decoded when they were asked for: they count as not there."""
         self._head_key = b""
@@ -125,10 +128,11 @@ class LaneFold:
             decode(key, value)
         self._head_key, self._head_bytes, self._head = key, value, None
 
-    def put_runs(self, key: RunsKey, value: bytes) -> None:
+    def put_runs(self, raw_key: bytes, key: RunsKey, value: bytes) -> None:
         if not value.startswith(_RUNS_BEGIN):
             raise WireError("ledger runs of no known version")
         self._forget(key)
+        self.run_keys.add(raw_key)
         self.written[key] = value
         if not self._is_stale:
             self._lay(key, set())
@@ -152,6 +156,7 @@ class LaneFold:
             case LossKey():
                 self.losses.pop(key, None)
             case _:
+                self.run_keys.discard(encode_key(key))
                 self._forget(key)
 
     def _forget(self, key: StartKey | RunsKey) -> None:

@@ -6,6 +6,7 @@ ledger has many that nobody asks for before the next one comes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, assert_never
@@ -38,6 +39,10 @@ from heliograph.ledger.runs import Runs
 from heliograph.model import TopicName, TopicPartition
 
 _LANE_KINDS: Final = (b"head|", b"run|", b"start|", b"loss|")
+_RUN_KEY: Final = re.compile(
+    rb"run\|([\w.-]{1,249}\|(?:0|[1-9]\d{0,8}))\|(?:0|[1-9]\d{0,17})\|[0-9a-f]{32}"
+)
+"""Nearly every key of runs, with its topic and partition; the few others are parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +189,8 @@ class LedgerView:
             fold = self._heads[key]
             if fold is None or fold.is_next_head(value):
                 return
+        if value is None and self._removes_nothing(key):
+            return
         if self._is_skipped(key):
             if key.startswith(b"head|"):
                 self._heads[key] = None
@@ -192,11 +199,20 @@ class LedgerView:
         if value is None:
             self._remove(parsed)
         elif isinstance(parsed, HeadKey | RunsKey | LossKey | StartKey):
-            self._apply_to_lane(parsed, value)
+            self._apply_to_lane(key, parsed, value)
         else:
             entry = decode(key, value)
             if isinstance(entry, FlowEntry | LeaseEntry | AclEntry | MemoEntry):
                 self._apply(entry)
+
+    def _removes_nothing(self, key: bytes) -> bool:
+        """Whether these runs are not there: so it is with most tombstones, since compaction drops
+        what they remove long before them."""
+        found = _RUN_KEY.fullmatch(key)
+        if found is None:
+            return False
+        fold = self._folds.get(found[1])
+        return fold is None or key not in fold.run_keys
 
     def _is_skipped(self, key: bytes) -> bool:
         only = self._only
@@ -233,16 +249,18 @@ class LedgerView:
             case _:
                 assert_never(entry)
 
-    def _apply_to_lane(self, key: HeadKey | RunsKey | LossKey | StartKey, value: bytes) -> None:
+    def _apply_to_lane(
+        self, raw_key: bytes, key: HeadKey | RunsKey | LossKey | StartKey, value: bytes
+    ) -> None:
         match key:
             case HeadKey():
-                encoded, fold = encode_key(key), self._fold_of(key)
-                fold.put_head(encoded, value)
-                self._heads[encoded] = fold
+                fold = self._fold_of(key)
+                fold.put_head(raw_key, value)
+                self._heads[raw_key] = fold
             case RunsKey():
-                self._fold_of(key).put_runs(key, value)
+                self._fold_of(key).put_runs(raw_key, key, value)
             case LossKey() | StartKey():
-                entry = decode(encode_key(key), value)
+                entry = decode(raw_key, value)
                 if isinstance(entry, LossEntry | StartEntry):
                     self._fold_of(key).put(entry)
             case _:
