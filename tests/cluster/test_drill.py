@@ -315,6 +315,7 @@ def test_bad_input_has_a_sentence_and_an_exit_code(good: Scene, ask: Ask, tmp_pa
         ask("drill", good.file, "--flow", "X->Y"),
         ask("drill", good.file, "--every", "7d", "--report", tmp_path / "x.html"),
         ask("drill", good.file, "--report", tmp_path / "absent" / "x.html"),
+        ask("drill", good.file, "--report", tmp_path),
     ]
 
     assert no_group.code == no_source.code == no_ledger.code == no_ledger_to_write.code == 1
@@ -322,7 +323,7 @@ def test_bad_input_has_a_sentence_and_an_exit_code(good: Scene, ask: Ask, tmp_pa
     assert "a drill needs both clusters" in no_source.err
     assert "nothing was mirrored yet" in no_ledger.err
     assert "nothing was mirrored yet" in no_ledger_to_write.err
-    assert [answer.code for answer in usage] == [2] * 5
+    assert [answer.code for answer in usage] == [2] * 6
 
 
 def test_a_flow_without_groups_is_drilled_for_its_lanes(

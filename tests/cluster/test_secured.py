@@ -474,6 +474,19 @@ def test_refused_credentials_are_told_without_them(scene: Scene, alias: str) -> 
     assert leaks("\n".join(told).encode(), secrets) == []
 
 
+def test_a_client_without_tls_is_told_that_the_listener_expects_it(scene: Scene) -> None:
+    """A broker closes such a connection and says nothing."""
+    cluster = load_config(scene.config).clusters[ClusterAlias("scram512")]
+    bare = cluster.model_copy(update={"security": SecurityConfig(), "role_security": {}})
+
+    told = [told_by_librdkafka(bare), told_by_aiokafka(bare)]
+
+    wanted = (
+        "expects TLS, but security.protocol is PLAINTEXT: scram512.security.protocol must be SSL"
+    )
+    assert all(wanted in text for text in told), told
+
+
 def with_wrong_words(scene: Scene, alias: str) -> MirrorConfig:
     text = scene.config.read_text()
     for right, wrong in WRONG[alias].items():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from heliograph import processes
-from heliograph.processes import Liveness, is_alive, liveness_of, new_signature
+from heliograph.processes import Liveness, is_alive, liveness_of, machine_id, new_signature
 
 
 def test_a_running_process_is_alive() -> None:
@@ -64,6 +66,12 @@ def test_a_signature_of_an_earlier_process_with_this_ones_pid_is_of_one_that_is_
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert liveness_of(made.stdout.strip(), os.getpid()) is Liveness.GONE
+
+
+def test_a_machine_is_a_boot_and_a_pid_namespace_not_a_host_name() -> None:
+    """Containers that share a host's name have pids of their own."""
+    assert str(Path("/proc/self/ns/pid").readlink()) in machine_id()
+    assert platform.node() not in machine_id()
 
 
 def test_nothing_is_known_of_a_process_in_another_pid_namespace_of_the_same_host(

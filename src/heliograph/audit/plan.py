@@ -15,10 +15,10 @@ from typing import Final
 
 from heliograph.audit.findings import Finding, FindingKind
 from heliograph.audit.units import AuditUnit
-from heliograph.broker.cluster import LATEST, Cluster
+from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.broker.log import fetch_once
 from heliograph.errors import BrokerError, MirrorError, WireError
-from heliograph.ledger.entries import RUNS_PER_ENTRY_MAX, MemoEntry
+from heliograph.ledger.entries import RUNS_PER_ENTRY_MAX, MemoEntry, StartEntry
 from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.memo import Memo, OffsetPair
 from heliograph.ledger.runs import Run, Runs
@@ -99,6 +99,8 @@ class LanePlan:
     expired_records: int = 0
     """Of a source topic that is gone: nothing to compare them with. Or the ledger has forgotten
     their offsets."""
+    earlier_records: int = 0
+    """On the target since before the lane began, by somebody else: nothing says whose copies."""
     noted: tuple[Finding, ...] = ()
     """What an audit that is taken up again had found before."""
     repaired: tuple[OffsetRange, ...] = ()
@@ -196,6 +198,7 @@ async def plan_lanes(
     await source.refresh({location.lane.source.topic for location in locations})
     await target.refresh({location.target.topic for location in locations})
     ends = await target.list_offsets([location.target for location in locations], LATEST)
+    starts = await target.list_offsets([location.target for location in locations], EARLIEST)
     begins = await _begins(source, locations, choice.since_ms)
     sizes = await _record_bytes(target, locations)
     chosen = random.Random(choice.seed)
@@ -220,7 +223,7 @@ async def plan_lanes(
         picked = [unit for unit in units if choice.sample >= 1 or chosen.random() < choice.sample]
         if units and not picked:
             picked = [chosen.choice(units)]
-        first = location.record.starts[0].position
+        first = location.record.starts[0]
         plans.append(
             LanePlan(
                 lane=location.lane,
@@ -228,7 +231,10 @@ async def plan_lanes(
                 units=tuple(picked),
                 end_position=location.position,
                 unit_count=len(units),
-                expired_records=max(0, _first_position(location) - first) if not note else 0,
+                expired_records=max(0, _first_position(location) - first.position)
+                if not note
+                else 0,
+                earlier_records=_earlier_records(first, starts[location.target]),
                 noted=note.findings if note is not None and not note.is_over else (),
                 repaired=repairs_of(view, location.lane.source),
                 baseline=location.position if is_new else None,
@@ -294,6 +300,12 @@ def _first_position(location: LaneLocation) -> int:
     forgotten by the ledger."""
     runs = location.record.runs
     return max(runs.exact_from, location.record.starts[0].position) if runs else 0
+
+
+def _earlier_records(first: StartEntry, target_start: int | BrokerError) -> int:
+    """Up to so many: offsets may be empty."""
+    known = target_start if isinstance(target_start, int) else first.target_offset
+    return max(0, first.target_offset - known)
 
 
 def _why_not(source: Cluster, location: LaneLocation, end: int | BrokerError) -> str:

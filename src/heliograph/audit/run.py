@@ -31,6 +31,7 @@ from heliograph.ledger.access import open_ledger
 from heliograph.ledger.entries import MemoEntry
 from heliograph.ledger.locations import Wanted
 from heliograph.model import FlowId, LaneId, TopicName, TopicPartition
+from heliograph.words import counted
 
 _NOTE_S: Final = 5.0
 _WRITE_S_MAX: Final = 30.0
@@ -259,8 +260,17 @@ class _Course:
             compared_units=sum(len(lane) for lane in self._results.values()),
             unit_count=sum(plan.unit_count for plan in self._plans.values()),
             seconds=seconds,
-            notes=notes,
+            notes=(*notes, *self._words_on_earlier()),
         )
+
+    def _words_on_earlier(self) -> list[str]:
+        """`equal` must not be read as said of what nobody looked at."""
+        counts = [plan.earlier_records for plan in self._plans.values() if plan.earlier_records]
+        if not counts:
+            return []
+        told = f"{counted(sum(counts), 'record')} of the target, in front of "
+        told += counted(len(counts), "lane")
+        return [f"not compared: {told}: there before the lanes began (MirrorMaker 2's, or others')"]
 
     def _compared_to(self, plan: LanePlan) -> int | None:
         """Up to where the lane was compared without a gap; None where it was not begun."""

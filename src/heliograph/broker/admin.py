@@ -28,6 +28,7 @@ from confluent_kafka.admin import (
 
 from heliograph.broker.admin_client import admin_client
 from heliograph.broker.admin_errors import ErrorLog, is_one_of
+from heliograph.broker.tls_probe import if_turned_away
 from heliograph.broker.topic_changes import PartitionsToGrow, TopicConfigChanges, TopicToCreate
 from heliograph.broker.view import (
     TOPIC_DEFAULT_NAMES,
@@ -91,6 +92,7 @@ class ClusterAdmin:
 
     def __init__(self, cluster: ClusterConfig, *, timeout_s: float = TIMEOUT_S_DEFAULT) -> None:
         self.alias: Final = cluster.alias
+        self._cluster = cluster
         self._timeout_s = timeout_s
         self._errors = ErrorLog(alias=cluster.alias)
         self._client = admin_client(cluster, self._errors)
@@ -327,6 +329,8 @@ class ClusterAdmin:
             except KafkaException as exc:
                 self._client.poll(0)
                 error = self._errors.translated(exc, "DESCRIBE on the cluster")
+                if not self._was_reached:
+                    error = if_turned_away(error, self._cluster, "admin")
                 if not error.retriable or monotonic_s() >= deadline:
                     raise error from exc
                 is_absent = self._errors.says_nothing_is_there

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from aiokafka.errors import KafkaError
 from kio.schema.describe_producers.v0 import request as producers_request
 from kio.schema.describe_producers.v0 import response as producers_response
 from kio.schema.init_producer_id.v4 import request as init_request
@@ -27,6 +28,7 @@ from kio.schema.offset_for_leader_epoch.v4 import response as epochs_response
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Connection, open_connection
 from heliograph.broker.round_trip import RoundTrip
+from heliograph.broker.tls_probe import missing_tls
 from heliograph.config.clients import aiokafka_settings, without_listeners
 from heliograph.config.schema import ClientRole, ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised, WireError
@@ -235,6 +237,29 @@ class Cluster:
     ) -> dict[TopicPartition, int | BrokerError]:
         """The last sequence the leader has of `producer_id`; -1 where it remembers none."""
 
+        def sequence(row: Any) -> int:
+            found = [p.last_sequence for p in row.active_producers if p.producer_id == producer_id]
+            return int(found[0]) if found else -1
+
+        return await self._ask_of_producers(partitions, sequence)
+
+    async def has_producer_of_epoch(
+        self, partitions: Iterable[TopicPartition], epoch: int
+    ) -> dict[TopicPartition, bool | BrokerError]:
+        """Whether the leader remembers a producer with this epoch that has no transactions."""
+
+        def is_there(row: Any) -> bool:
+            return any(
+                p.producer_epoch == epoch
+                and p.coordinator_epoch == p.current_txn_start_offset == -1
+                for p in row.active_producers
+            )
+
+        return await self._ask_of_producers(partitions, is_there)
+
+    async def _ask_of_producers(
+        self, partitions: Iterable[TopicPartition], value: Callable[[Any], V]
+    ) -> dict[TopicPartition, V | BrokerError]:
         def message(rows: Mapping[TopicName, list[int]]) -> Any:
             return producers_request.DescribeProducersRequest(
                 topics=tuple(
@@ -246,12 +271,8 @@ class Cluster:
                 )
             )
 
-        def sequence(row: Any) -> int:
-            found = [p.last_sequence for p in row.active_producers if p.producer_id == producer_id]
-            return int(found[0]) if found else -1
-
         return await self._ask_leaders(
-            partitions, message, producers_response.DescribeProducersResponse, sequence, "READ"
+            partitions, message, producers_response.DescribeProducersResponse, value, "READ"
         )
 
     async def epoch_ends(
@@ -324,13 +345,13 @@ class Cluster:
 
         The one that answered last comes first, so that a silent one costs its time-out once.
         """
-        problems: list[str] = []
+        problems: list[BrokerUnreachable] = []
         for broker in sorted(self._brokers, key=lambda known: known != self._answered_last):
             try:
                 connection = await self.connection(broker, "control")
                 answer = await connection.call(message, answer_type)
             except BrokerUnreachable as exc:
-                problems.append(str(exc))
+                problems.append(exc)
             else:
                 self._answered_last = broker
                 return answer
@@ -341,14 +362,20 @@ class Cluster:
                     host.strip("[]"), int(port), self._settings, cluster=self.alias
                 )
             except BrokerUnreachable as exc:
-                problems.append(str(exc))
+                problems.append(exc)
                 continue
             try:
                 return await connection.call(message, answer_type)
             except BrokerUnreachable as exc:
-                problems.append(str(exc))
+                problems.append(exc)
             finally:
                 connection.close()
+        if not self._brokers and isinstance(problems[-1].__cause__, KafkaError):
+            # Connected to, and turned away.
+            protocol = self._settings.get("security_protocol", "PLAINTEXT")
+            why = await asyncio.to_thread(missing_tls, self.alias, self._bootstrap, protocol)
+            if why is not None:
+                raise BrokerUnreachable(why)
         raise BrokerUnreachable(f"cluster {self.alias}: no broker answers: {problems[-1]}")
 
     async def _ask_leaders(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -38,6 +39,7 @@ from heliograph.model import FlowId
 from heliograph.words import counted, in_words
 
 _OFF: Final = "off"
+_BY_EFFECTIVE_IDS: Final = os.access in os.supports_effective_ids
 
 DRILL_HELP: Final = """Rehearse a failover on live clusters, and touch nothing that is real.
 
@@ -106,8 +108,8 @@ def drill(
         raise typer.BadParameter(f"--group {group!r} is no regex: {exc}") from None
     if report is not None and every is not None:
         raise typer.BadParameter("--every drills later, so there is no --report to write now")
-    if report is not None and not report.absolute().parent.is_dir():
-        raise typer.BadParameter(f"--report {report}: there is no such folder")
+    if report is not None:
+        _require_writable(report)
     schedule = _schedule(every, options)
     config = load_config(file)
     flows = chosen_flows(config, flow)
@@ -257,6 +259,17 @@ def _drill(config: MirrorConfig, flow: FlowId, options: DrillOptions) -> DrillRe
         except BrokerError as exc:
             remarks().print(f"the result is not in the ledger: {exc}", soft_wrap=True)
     return found
+
+
+def _require_writable(path: Path) -> None:
+    """Before anything is drilled: a drill takes minutes, and its page is what it was wanted for."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise typer.BadParameter(f"--report {path}: there is no such folder")
+    if path.is_dir():
+        raise typer.BadParameter(f"--report {path}: is a folder")
+    if not os.access(path if path.exists() else folder, os.W_OK, effective_ids=_BY_EFFECTIVE_IDS):
+        raise typer.BadParameter(f"--report {path}: may not be written")
 
 
 def _write_page(path: Path, report: DrillReport) -> None:

@@ -33,6 +33,7 @@ from heliograph.model import (
     TopicId,
     badge,
 )
+from heliograph.probe import MAP_TO_CORRECT, probe
 from heliograph.wire.fetch import topic_key
 
 if TYPE_CHECKING:
@@ -278,6 +279,7 @@ class CarriedLane:
         ]
         running.unacked_runs = deque(moved[1:])
         running.cursor.target_offset += shift
+        probe(MAP_TO_CORRECT)
         self.flow.ledger.write_soon(self.ledger_entries(running, moved))
 
     # -- what it shows

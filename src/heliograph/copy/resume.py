@@ -21,7 +21,6 @@ from typing import Final, assert_never
 
 from heliograph.broker.cluster import EARLIEST, LATEST
 from heliograph.broker.log import read_batches
-from heliograph.broker.seed import is_filler
 from heliograph.clock import monotonic_s
 from heliograph.copy.chunk import LaneCursor
 from heliograph.copy.flow import Flow
@@ -39,6 +38,7 @@ from heliograph.copy.found import (
 from heliograph.copy.newborn import begin_lanes
 from heliograph.copy.phases import RETRY_S, source_recreated
 from heliograph.copy.source_check import SourceCheck, as_source_says, by_leader, check_source
+from heliograph.copy.strays import find_strays
 from heliograph.errors import (
     BrokerError,
     BrokerUnreachable,
@@ -103,28 +103,16 @@ async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) 
         # A source broker that does not answer keeps only the lanes waiting that it leads.
         for some in by_leader(flow, begun):
             tasks.create_task(_resume_lanes(flow, some, report))
-        for lane in [lane for lane, state in newborn.items() if _has_own_batches(state)]:
-            del newborn[lane]
-            report(lane, _unknown_to_ledger(flow, lane))
         if newborn:
-            resume = partial(_resume_point, flow, source=None)
-            tasks.create_task(begin_lanes(flow, newborn, resume, report))
+            tasks.create_task(_begin_newborn(flow, newborn, report))
 
 
-def _has_own_batches(state: LogState) -> bool:
-    return state.last_sequence >= 0 and not is_filler(state.last_sequence)
-
-
-def _unknown_to_ledger(flow: Flow, lane: Resumable) -> Found:
-    """A start is durable before the first batch, so a ledger that has none was not read whole, or
-    is not the one there was. To begin the lane again would put a wrong map over the right one."""
-    target = lane.spec.target
-    what = f"{target}: has records of this flow, but the ledger does not know the lane"
-    since_s = flow.behind_since_s.setdefault(target, monotonic_s())
-    if monotonic_s() - since_s < BEHIND_S_MAX:
-        return LeaderMoved(what)
-    detail = f"{what}: restore the ledger's topic, or delete {target.topic} to begin it again"
-    return Blocked(reason=StallReason.LEDGER_UNUSABLE, detail=detail, retry_s=RETRY_S)
+async def _begin_newborn(flow: Flow, newborn: dict[L, LogState], report: Report[L]) -> None:
+    for lane, found in (await find_strays(flow, newborn)).items():
+        del newborn[lane]
+        report(lane, found)
+    if newborn:
+        await begin_lanes(flow, newborn, partial(_resume_point, flow, source=None), report)
 
 
 async def _resume_lanes(flow: Flow, begun: Mapping[L, LogState], report: Report[L]) -> None:

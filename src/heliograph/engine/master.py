@@ -22,6 +22,9 @@ _STANDALONE: Final = "spark://"
 _CONNECT_S_MAX: Final = 3.0
 REGISTER_S_MAX: Final = 12.0
 """A standalone master that works answers within one."""
+_JVM_STARTS: Final = 4
+"""So many times what its JVM took to start Spark may take to register. A machine that is so busy
+that it takes longer has no dead master."""
 _EXECUTOR_S: Final = 5.0
 _EXECUTOR_S_MAX: Final = 300.0
 _LOOK_S: Final = 0.5
@@ -51,8 +54,13 @@ def _refusal(address: str) -> str:
     return ""
 
 
+def register_s_max(jvm_start_s: float) -> float:
+    """How long a master is waited for on a machine on which the JVM took so long to start."""
+    return max(REGISTER_S_MAX, _JVM_STARTS * jvm_start_s)
+
+
 @contextmanager
-def register_in_time(master: str, jvm: Any, seconds: float = REGISTER_S_MAX) -> Iterator[None]:
+def register_in_time(master: str, jvm: Any, seconds: float) -> Iterator[None]:
     """Ends the process `jvm` where a standalone master takes longer to accept the application.
 
     Raises `EngineError` then. None is a JVM of somebody else, which is not ended.
@@ -73,9 +81,8 @@ def register_in_time(master: str, jvm: Any, seconds: float = REGISTER_S_MAX) -> 
         yield
     except Exception as exc:
         if is_late.is_set():
-            raise EngineError(
-                f"Spark did not start on {master}: the master does not answer within {seconds:g} s"
-            ) from exc
+            silent = f"the master does not answer within {seconds:.3g} s"
+            raise EngineError(f"Spark did not start on {master}: {silent}") from exc
         raise
     finally:
         timer.cancel()

@@ -26,11 +26,17 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import heliograph
+from heliograph.clock import monotonic_s
 from heliograph.config.schema import ClusterConfig, EngineConfig
 from heliograph.config.secrets import Secret, is_secret_key
 from heliograph.config.sections import Section
 from heliograph.engine.java import check_java
-from heliograph.engine.master import executors_watched, register_in_time, require_answer
+from heliograph.engine.master import (
+    executors_watched,
+    register_in_time,
+    register_s_max,
+    require_answer,
+)
 from heliograph.engine.probe import REQUIRED, missing_imports
 from heliograph.errors import EngineError
 from heliograph.model import ClusterAlias
@@ -254,8 +260,11 @@ def _set_environment(engine: EngineConfig) -> None:
 
 def _start_context(conf: SparkConf, log: Path) -> SparkContext:
     with log.open("wb") as stderr:
+        began_s = monotonic_s()
         gateway = _gateway(conf, stderr)
-        with register_in_time(conf.get("spark.master", "") or "", getattr(gateway, "proc", None)):
+        seconds = register_s_max(monotonic_s() - began_s)
+        master, jvm = conf.get("spark.master", "") or "", getattr(gateway, "proc", None)
+        with register_in_time(master, jvm, seconds):
             return SparkContext(conf=conf, gateway=gateway)
 
 

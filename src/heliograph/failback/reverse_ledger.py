@@ -32,6 +32,7 @@ from heliograph.ledger.access import OpenLedger
 from heliograph.ledger.entries import Entry, FlowEntry, FlowKey, Tombstone, new_author
 from heliograph.ledger.heads import settled_head
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
+from heliograph.ledger.mark import new_flow_producer
 from heliograph.ledger.reverse import LaneStart, lane_entries, reversed_anchors, reversed_runs
 from heliograph.ledger.runs import Run
 from heliograph.ledger.translate import has_unknown_before
@@ -190,7 +191,7 @@ async def _new_producer(context: FailbackContext, ledger: OpenLedger) -> list[En
     """The broker may know the old one's last sequence, which is not the lanes' position now."""
     old = ledger.store.view.flow
     cluster = await asyncio.to_thread(ClusterAdmin(context.pair.target_config).describe)
-    producer_id, epoch = await ledger.target.new_producer_id()
+    producer_id, epoch = await new_flow_producer(ledger.target, context.back)
     entry = FlowEntry(
         flow=context.back,
         producer_id=producer_id,

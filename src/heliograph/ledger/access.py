@@ -44,6 +44,7 @@ from heliograph.ledger.entries import (
     ledger_topic,
 )
 from heliograph.ledger.holder import HolderWatch, is_gone, is_here
+from heliograph.ledger.mark import new_flow_producer
 from heliograph.ledger.new_starts import NewStart, Overrun, Waiting, begin_lanes_at
 from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.ledger.store import LedgerStore
@@ -101,7 +102,8 @@ class LedgerAccess:
         await self.view(flow)
         store = self._store(flow)
         if store.view.flow is None:
-            producer_id, epoch = await self._cluster(flow.target, "producer").new_producer_id()
+            target = self._cluster(flow.target, "producer")
+            producer_id, epoch = await new_flow_producer(target, flow)
             entry = FlowEntry(
                 flow=flow,
                 producer_id=producer_id,

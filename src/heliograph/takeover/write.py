@@ -34,6 +34,7 @@ from heliograph.ledger.entries import (
 from heliograph.ledger.entry_codec import encode
 from heliograph.ledger.heads import settled_head
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
+from heliograph.ledger.mark import new_flow_producer
 from heliograph.ledger.runs import Run
 from heliograph.model import FlowId
 from heliograph.takeover.verdict import LaneFinding, Verdict
@@ -90,7 +91,7 @@ def _require_as_found(ledger: OpenLedger, wanted: Iterable[LaneFinding]) -> None
 
 async def _open(ledger: OpenLedger, flow: FlowId, source_cluster_id: str | None) -> None:
     if ledger.store.view.flow is None:
-        producer_id, epoch = await ledger.target.new_producer_id()
+        producer_id, epoch = await new_flow_producer(ledger.target, flow)
         entry = FlowEntry(
             flow=flow,
             producer_id=producer_id,
@@ -112,7 +113,7 @@ async def _renew_producer(
     old = ledger.store.view.flow
     if old is None:
         raise InvariantError("a ledger with lanes names no producer")
-    producer_id, epoch = await ledger.target.new_producer_id()
+    producer_id, epoch = await new_flow_producer(ledger.target, old.flow)
     new = replace(old, producer_id=producer_id, producer_epoch=epoch, created_ms=now_ms())
     await ledger.store.write([Tombstone(key=FlowKey(producer_id=old.producer_id)), new])
 

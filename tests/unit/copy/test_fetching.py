@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from heliograph.broker.connection import Connection
 from heliograph.broker.round_trip import RoundTrip
+from heliograph.copy import fetching
 from heliograph.copy.fetch_streams import FetchStreams, fetch_pace
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.flow import FetchLimits
@@ -141,6 +144,25 @@ def test_a_stream_with_lanes_is_counted_in_the_room_of_its_slot() -> None:
         counts.append(room.streams)
 
     assert counts == [1, 1, 0]
+
+
+def test_a_fetch_asks_for_no_more_than_the_slot_has_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def noted(**said: Any) -> bytes:
+        asked.append(said["bytes_max"])
+        raise MirrorError("enough")
+
+    monkeypatch.setattr(fetching, "fetch_request", noted)
+    for room in (Room(1 << 30), Room(1 << 20)):
+        stream = stream_of(lanes_of(1), room, Reports())
+        monkeypatch.setattr(stream._group, "answer_bytes", lambda: 1 << 24)
+        with pytest.raises(MirrorError, match="enough"):
+            asyncio.run(stream._fetch(_Connected(None)))  # type: ignore[arg-type]
+
+    assert asked == [1 << 24, 1 << 20]
 
 
 class _Connected:

@@ -7,16 +7,25 @@ from typing import Any
 
 import pytest
 
+from heliograph.config.schema import ClusterConfig
 from heliograph.copy import shuttle as shuttle_module
 from heliograph.copy.events import TargetFailed
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Resuming, Running
 from heliograph.copy.shuttle import Shuttle
-from heliograph.errors import BrokerError, LeaderMoved
+from heliograph.errors import BrokerError, InvariantError, LeaderMoved
+from heliograph.ledger.entries import LeaseKey, Tombstone
 from heliograph.ledger.fence import Fence, fence_entry
-from heliograph.model import TopicPartition
+from heliograph.ledger.writer import LedgerWriter
+from heliograph.model import ClusterAlias, FlowId, TopicPartition
 from heliograph.wire.batch import Stamp
 from tests.unit.copy.kit import FakeLedger, carried_lane, chunk, running_at, send
+
+FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
+CLUSTERS = {
+    alias: ClusterConfig(alias=alias, bootstrap_servers=("127.0.0.1:1",))
+    for alias in (FLOW.source, FLOW.target)
+}
 
 
 class SlowLedger(FakeLedger):
@@ -203,16 +212,37 @@ def test_a_slot_without_a_driver_stops_the_lanes_of_a_flow_that_may_be_fenced(
 
 def test_all_lanes_of_a_flow_ask_their_logs_when_its_producer_was_renewed() -> None:
     async def scenario() -> None:
-        shuttle = Shuttle({})
+        shuttle = Shuttle(CLUSTERS)
+        flow = shuttle._flow(FLOW)
         lane, running = queued_lane(shuttle, FakeLedger())
-        lane.flow.on_new_producer = lambda: shuttle._ask_logs(lane.spec.id.flow)
+        flow.stamp = Stamp(1, 0)
 
-        lane.flow.use(Stamp(1, 0))
+        flow.use(Stamp(1, 0))
         goes_on = lane.running is running
-        lane.flow.use(Stamp(3, 0))
+        flow.use(Stamp(3, 0))
 
         assert goes_on
         assert isinstance(lane.phase, Resuming)
         assert not running.outgoing
 
     asyncio.run(scenario())
+
+
+def test_a_ledger_whose_writer_met_a_bug_ends_the_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes with gaps would wait for ever, and say that they copy."""
+
+    async def broken(self: LedgerWriter) -> int:
+        raise ValueError("a short answer")
+
+    monkeypatch.setattr(LedgerWriter, "_write_next", broken)
+
+    async def scenario() -> None:
+        shuttle = Shuttle(CLUSTERS)
+        flow = shuttle._flow(FLOW)
+        running = asyncio.create_task(shuttle.run())
+        flow.ledger.write_soon([Tombstone(key=LeaseKey(author="0" * 32))])
+        async with asyncio.timeout(5):
+            await running
+
+    with pytest.raises(InvariantError, match="the writer ended: a short answer"):
+        asyncio.run(scenario())

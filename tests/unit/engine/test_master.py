@@ -11,7 +11,12 @@ import pytest
 from pyspark import SparkContext
 
 from heliograph.engine import master
-from heliograph.engine.master import executors_watched, register_in_time, require_answer
+from heliograph.engine.master import (
+    executors_watched,
+    register_in_time,
+    register_s_max,
+    require_answer,
+)
 from heliograph.errors import EngineError
 
 
@@ -64,6 +69,10 @@ def test_a_master_that_accepts_and_is_silent_is_given_up_with_its_jvm() -> None:
         register_in_time("spark://h:1", jvm, 0.1),
     ):
         start(jvm)
+
+
+def test_a_busy_machine_is_not_taken_for_a_dead_master() -> None:
+    assert [register_s_max(seconds) for seconds in (0.0, 2.0, 10.0)] == [12.0, 12.0, 40.0]
 
 
 def test_what_goes_wrong_in_time_is_told_as_it_is() -> None:
