@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from heliograph.broker.group_view import GroupOffset
+from heliograph.broker.group_view import SHARE_METADATA, GroupOffset
 from heliograph.broker.groups import GroupAdmin
 from heliograph.config.schema import ClusterConfig, Secret, SecurityConfig
 from heliograph.config.security import SaslConfig
-from heliograph.errors import NotAuthorised
+from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.groups.sync import GroupOffsetsJob
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
@@ -76,6 +76,27 @@ def test_a_missing_permission_is_named_with_its_group(
     grant(guarded, on(MIRROR, "topic", orders, "READ"))
     wait_until(lambda: at in admin.offsets([name])[name], "the topic is shown")
     assert admin.commit(name, to).written == {at}
+
+
+def test_a_share_group_needs_what_a_consumer_group_needs(
+    guarded: LocalCluster, topic: TopicNames
+) -> None:
+    name, orders = topic("share"), create_topic(guarded, topic("orders"))
+    admin = GroupAdmin(as_mirror(guarded, ClusterAlias("G")), timeout_s=20)
+    at = TopicPartition(topic=TopicName(orders), partition=0)
+    to = {at: GroupOffset(offset=9, metadata=SHARE_METADATA)}
+
+    with pytest.raises(NotAuthorised, match=f"cluster G: .* READ on group {name}"):
+        admin.commit(name, to)
+    grant(guarded, on(MIRROR, "group", name, "READ"))
+    wait_until(lambda: not isinstance(admin.offsets_each([name])[name], BrokerError), "the group")
+    problem = admin.commit(name, to).problems[at]
+    assert isinstance(problem, NotAuthorised)
+    assert f"READ on topic {orders}" in str(problem)
+    grant(guarded, on(MIRROR, "topic", orders, "READ"))
+    wait_until(lambda: admin.commit(name, to).written == {at}, "the topic is granted")
+    assert admin.offsets([name]) == {name: to}
+    assert admin.list_groups()[name].type == "share"
 
 
 def test_a_group_that_may_not_be_written_keeps_no_other_from_it(

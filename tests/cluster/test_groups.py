@@ -86,7 +86,7 @@ def test_a_group_with_members_takes_offsets_from_nobody_else(
             groups.commit(name, {at: GroupOffset(offset=9)})
         found = groups.offsets([name])[name][at]
 
-    assert (seen.state, seen.protocol, seen.is_idle) == (GroupState.STABLE, protocol, False)
+    assert (seen.state, seen.type, seen.is_idle) == (GroupState.STABLE, protocol, False)
     assert (found.offset, found.metadata) == (3, "mine")
 
 
@@ -103,7 +103,7 @@ def test_a_group_whose_members_left_takes_offsets_again(
     groups.commit(name, {at: GroupOffset(offset=9)})
 
     assert groups.describe([name])[name] == GroupView(
-        id=name, state=GroupState.EMPTY, protocol=protocol
+        id=name, state=GroupState.EMPTY, type=protocol
     )
     assert groups.offsets([name]) == {name: {at: GroupOffset(offset=9)}}
 

@@ -141,6 +141,7 @@ def test_every_group_is_told_with_both_offsets_and_a_verdict(followed: Followed)
     }
     assert found["g-behind", 0] == {
         "group": "g-behind",
+        "type": "classic",
         "topic": ORDERS,
         "partition": 0,
         "target_topic": COPY,

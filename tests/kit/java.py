@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,12 +15,14 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError
 
+from heliograph.clock import monotonic_s
 from heliograph_tools.bench.systems import mirror_maker_jars
 from heliograph_tools.localkafka.java import java_executable
 
 _JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LOGGING: Final = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error",)
 _END_S_MAX: Final = 20.0
+_SHARE_READ_S_MAX: Final = 60.0
 
 Offsets = dict[tuple[str, int], tuple[int, str]]
 """Topic and partition to offset and metadata."""
@@ -115,6 +117,45 @@ class Java:
             )
             for entry in found.entrySet()
         }
+
+    def read_shared(
+        self,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        records: int,
+        *,
+        accepts: Callable[[int], bool] = lambda _: True,
+    ) -> dict[int, bytes]:
+        """What a `KafkaShareConsumer` is given, by offset, until it has seen so many records.
+
+        Those whose offset it `accepts` are acknowledged, the others given back.
+        """
+        consumers = self._gateway.jvm.org.apache.kafka.clients.consumer
+        made = self._gateway.jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "share.acknowledgement.mode": "explicit",
+        }
+        consumer = consumers.KafkaShareConsumer(self.hash_map(settings), made(), made())
+        found: dict[int, bytes] = {}
+        deadline_s = monotonic_s() + _SHARE_READ_S_MAX
+        try:
+            consumer.subscribe([topic])
+            while len(found) < records:
+                assert monotonic_s() < deadline_s, f"{group} was given {len(found)} of {records}"
+                given = consumer.poll(self.duration(0.5)).iterator()
+                while given.hasNext():
+                    record = given.next()
+                    offset = record.offset()
+                    answer = "ACCEPT" if accepts(offset) else "RELEASE"
+                    consumer.acknowledge(record, consumers.AcknowledgeType.valueOf(answer))
+                    found[offset] = record.value()
+                consumer.commitSync()
+        finally:
+            consumer.close()
+        return dict(sorted(found.items()))
 
     def heartbeat_bytes(self, source: str, target: str, timestamp_ms: int) -> KeyValue:
         return self._bytes_of(self._mirror.Heartbeat(source, target, timestamp_ms))

@@ -103,6 +103,8 @@ class Cluster:
         self._bootstrap = without_listeners(bootstrap)
         self._settings = settings
         self._brokers: dict[int, tuple[str, int]] = {}
+        self.racks: frozenset[str] = frozenset()
+        """That brokers are in, as the last answer about metadata said."""
         self._topics: dict[TopicName, Topic] = {}
         self._hidden: dict[TopicName, BrokerError] = {}
         self._closings = 0
@@ -114,6 +116,11 @@ class Cluster:
     def round_trip(self, broker: int) -> RoundTrip:
         """As all connections to the broker have heard it."""
         return self._round_trips[broker]
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """As the last answer about metadata named them."""
+        return tuple(self._brokers)
 
     def leader(self, partition: TopicPartition) -> Leader | None:
         topic = self._topics.get(partition.topic)
@@ -145,6 +152,7 @@ class Cluster:
         )
         answer = await self._ask_any(message, metadata_response.MetadataResponse)
         self._brokers = {int(b.node_id): (b.host, int(b.port)) for b in answer.brokers}
+        self.racks = frozenset(b.rack for b in answer.brokers if b.rack)
         for name in tuple(self._topics) if wanted is None else wanted:
             self._topics.pop(name, None)
             self._hidden.pop(name, None)

@@ -28,6 +28,7 @@ _LEADER: Final = frozenset(
 _PERMISSION_MISSING: Final = frozenset(
     {
         ErrorCode.topic_authorization_failed,
+        ErrorCode.group_authorization_failed,
         ErrorCode.cluster_authorization_failed,
         ErrorCode.transactional_id_authorization_failed,
     }

@@ -114,6 +114,11 @@ class Connection:
         if self._is_retired and not self._waiting:
             self.close()
 
+    def knows(self, api_key: int, version: int) -> bool:
+        """Whether the broker answers requests of this kind and version."""
+        low, high = self._versions.get(api_key, (0, -1))
+        return low <= version <= high
+
     def version_of(self, api_key: int, lowest: int, highest: int) -> int:
         """The newest version both sides know; a broker that is too old gets one clear sentence."""
         low, high = self._versions.get(api_key, (0, -1))

@@ -1,15 +1,26 @@
-"""What was seen of consumer groups: states, committed offsets. Values; runs anywhere."""
+"""What was seen of groups: types, states, committed offsets. Values; runs anywhere."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
+from heliograph.errors import BrokerError
+from heliograph.model import TopicPartition
+
 SHADOW_PREFIX: Final = "heliograph-drill."
 """Of the groups that a drill commits instead of the real ones, for as long as it lasts."""
-GroupProtocol = Literal["classic", "consumer"]
-"""`consumer` is the protocol of KIP-848, where brokers assign the partitions."""
+SHARE_METADATA: Final = "heliograph:share-group"
+"""What the start offset of a share group has for metadata, of which it has none itself.
+
+It goes wherever the offset goes, a checkpoint's record among them: whoever places the group while
+its source is away knows by it what type the group is. An ordinary commit in its place would make a
+consumer group of that id, which no member of a share group can join.
+"""
+GroupType = Literal["classic", "consumer", "streams", "share"]
+"""`consumer`: brokers assign the partitions (KIP-848). `streams`: KIP-1071. `share`: KIP-932."""
 
 
 class GroupState(StrEnum):
@@ -27,7 +38,7 @@ class GroupState(StrEnum):
 class GroupView:
     id: str
     state: GroupState
-    protocol: GroupProtocol = "classic"
+    type: GroupType = "classic"
 
     @property
     def is_idle(self) -> bool:
@@ -37,12 +48,28 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:
-    """A committed position: the next offset the group will read."""
+    """A committed position: the next offset the group will read; of a share group its start."""
 
     offset: int
     metadata: str = ""
     leader_epoch: int | None = None
     """Of the cluster where it was committed; means nothing on another one."""
+
+    @property
+    def is_share(self) -> bool:
+        return is_share(self.metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOutcome:
+    written: frozenset[TopicPartition]
+    problems: Mapping[TopicPartition, BrokerError]
+    """Partitions whose offset was refused; the others of the same commit are written."""
+
+
+def is_share(metadata: str) -> bool:
+    """Whether an offset with this metadata is the start offset of a share group."""
+    return metadata == SHARE_METADATA
 
 
 def is_shadow(group: str) -> bool:

@@ -1,4 +1,4 @@
-"""Consumer groups of one cluster: states, committed offsets, commits. Runs on the driver.
+"""Groups of one cluster, of every type: states, committed offsets, commits. Runs on the driver.
 
 Brokers answer for one group at a time, so many groups are asked about side by side, in bounded
 numbers. Every call is bounded in time.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -24,7 +23,14 @@ from confluent_kafka import TopicPartition as ClientPartition
 from heliograph.broker.admin import TIMEOUT_S_DEFAULT
 from heliograph.broker.admin_client import admin_client
 from heliograph.broker.admin_errors import ErrorLog, is_one_of
-from heliograph.broker.group_view import GroupOffset, GroupProtocol, GroupState, GroupView
+from heliograph.broker.group_view import (
+    CommitOutcome,
+    GroupOffset,
+    GroupState,
+    GroupType,
+    GroupView,
+)
+from heliograph.broker.typed_groups import TypedGroups
 from heliograph.clock import monotonic_s
 from heliograph.config.schema import ClusterConfig
 from heliograph.errors import BrokerError, BrokerUnreachable, GroupActive, MirrorError
@@ -61,13 +67,6 @@ _HAS_MEMBERS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitOutcome:
-    written: frozenset[TopicPartition]
-    problems: Mapping[TopicPartition, BrokerError]
-    """Partitions whose offset was refused; the others of the same commit are written."""
-
-
 _NOTHING_DONE: Final = CommitOutcome(written=frozenset(), problems={})
 
 
@@ -79,9 +78,10 @@ class GroupAdmin:
         self._timeout_s = timeout_s
         self._errors = ErrorLog(alias=cluster.alias)
         self._client = admin_client(cluster, self._errors)
+        self._typed = TypedGroups(cluster, timeout_s=timeout_s)
 
     def list_groups(self) -> Mapping[str, GroupView]:
-        """Every consumer group the brokers show; they hide those we may not describe.
+        """Every group the brokers show; they hide those we may not describe.
 
         A broker that does not answer keeps only its own groups from the list. Raises `BrokerError`
         where none did; one that has just begun to coordinate groups is given time.
@@ -97,13 +97,12 @@ class GroupAdmin:
             if not is_one_of(refused, _COORDINATOR_MOVES) or monotonic_s() >= deadline_s:
                 raise self._errors.translated(refused, "DESCRIBE on groups") from refused
             self._client.poll(_PAUSE_S)
-        return {
-            group.group_id: GroupView(
-                id=group.group_id, state=_state(group), protocol=_protocol(group)
-            )
+        found = {
+            group.group_id: GroupView(id=group.group_id, state=_state(group), type=_type(group))
             for group in listed.valid
             if group.group_id
         }
+        return found | self._typed.views()
 
     def describe(self, ids: Iterable[str]) -> Mapping[str, GroupView]:
         """States now; a group that is not there is `DEAD` or left out."""
@@ -121,9 +120,10 @@ class GroupAdmin:
             if isinstance(found, BrokerError):
                 described[group] = found
             elif found is not None:
-                described[group] = GroupView(
-                    id=group, state=_state(found), protocol=_protocol(found)
-                )
+                described[group] = GroupView(id=group, state=_state(found), type=_type(found))
+        # To librdkafka a streams or share group is dead, though it may have members.
+        if any(_may_be_typed(described.get(group)) for group in answers):
+            described |= {id: view for id, view in self._typed.views().items() if id in answers}
         return described
 
     def offsets(self, ids: Iterable[str]) -> Mapping[str, Mapping[TopicPartition, GroupOffset]]:
@@ -147,7 +147,10 @@ class GroupAdmin:
                 for group in some
             },
         )
-        return {group: self._committed(group, found) for group, found in answers.items()}
+        found = {group: self._committed(group, answer) for group, answer in answers.items()}
+        # A share group has committed nothing; its start offsets are asked for elsewhere.
+        without = [group for group, offsets in found.items() if offsets == {}]
+        return found | self._typed.start_offsets_each(without)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> CommitOutcome:
         """Put the group there; raises `GroupActive` where it has members, who alone may commit."""
@@ -161,10 +164,17 @@ class GroupAdmin:
     ) -> Mapping[str, CommitOutcome | BrokerError]:
         """As `commit`, where a group that is refused keeps no other from it.
 
-        Nothing is tried twice: what the offsets were compared with may be old by then.
+        Nothing is tried twice: what the offsets were compared with may be old by then. Offsets of
+        share groups (`GroupOffset.is_share`) become their start offsets.
         """
-        outcomes: dict[str, CommitOutcome | BrokerError] = {}
-        for some in _in_chunks(wanted, GROUPS_AT_ONCE_MAX):
+        share = {
+            group: offsets
+            for group, offsets in wanted.items()
+            if any(offset.is_share for offset in offsets.values())
+        }
+        outcomes: dict[str, CommitOutcome | BrokerError] = {**self._typed.alter_each(share)}
+        committing = [group for group in wanted if group not in share]
+        for some in _in_chunks(committing, GROUPS_AT_ONCE_MAX):
             answers = {
                 group: self._ask(
                     self._client.alter_consumer_group_offsets,
@@ -204,6 +214,11 @@ class GroupAdmin:
             refused = KafkaException(partition.error)
             if is_one_of(refused, _HAS_MEMBERS):
                 return self._active(group)
+            if is_one_of(refused, _ABSENT):
+                return BrokerError(
+                    f"cluster {self.alias}: group {group} is a share group there, which takes no "
+                    "committed offsets; delete it, or leave it out with groups.exclude"
+                )
             problems[at] = self._errors.translated(refused, _permission(partition, group))
         return CommitOutcome(written=frozenset(written), problems=problems)
 
@@ -309,7 +324,11 @@ def _state(group: Any) -> GroupState:
     return _STATES.get(group.state, GroupState.UNKNOWN)
 
 
-def _protocol(group: Any) -> GroupProtocol:
+def _may_be_typed(view: GroupView | BrokerError | None) -> bool:
+    return view is None or (isinstance(view, GroupView) and view.state is GroupState.DEAD)
+
+
+def _type(group: Any) -> GroupType:
     """Brokers older than Kafka 3.8 do not say, and know only the classic one."""
     kind = getattr(group, "type", None)
     return "consumer" if kind is ConsumerGroupType.CONSUMER else "classic"

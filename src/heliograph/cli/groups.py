@@ -29,9 +29,9 @@ from heliograph.words import counted
 GROUPS_HELP: Final = """Show the offsets of consumer groups on the source and on the target.
 
 For every group that the flow syncs: its committed offset on the source, the exact offset of the
-same record on the target, and the committed offset of the group on the target. All of it is read
-from the clusters; the mirror need not run. The mirror never writes to a group that has active
-members on the target; such groups are shown as active.
+same record on the target, and the committed offset of the group on the target; of share groups,
+their start offsets. All of it is read from the clusters; the mirror need not run. The mirror never
+writes to a group that has active members on the target; such groups are shown as active.
 
 Exits with 1 when a flow could not be read, or no group matches --group.
 
@@ -121,7 +121,7 @@ def group_table(found: FlowGroups) -> RenderableType:
     )
     for row in found.rows:
         table.add_row(
-            row.group,
+            _named(row),
             str(row.source),
             f"{row.source_offset:,}",
             _exact(row),
@@ -132,6 +132,11 @@ def group_table(found: FlowGroups) -> RenderableType:
             Styled(row.verdict.value, style="red" if row.verdict in _BAD else ""),
         )
     return table
+
+
+def _named(row: GroupRow) -> str:
+    """With its type where that is not a consumer's."""
+    return f"{row.group} ({row.type})" if row.type in ("share", "streams") else row.group
 
 
 def _exact(row: GroupRow) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, field
 from itertools import islice
 
-from heliograph.broker.group_view import GroupOffset
+from heliograph.broker.group_view import SHARE_METADATA, GroupOffset, is_share
 from heliograph.broker.groups import GROUPS_AT_ONCE_MAX, CommitOutcome, GroupAdmin
 from heliograph.errors import BrokerError, BrokerUnreachable, GroupActive, NotAuthorised
 from heliograph.groups.placement import GroupMove, groups_of
@@ -179,14 +179,16 @@ async def commit_moves(
 
 def _commit_of(moves: Iterable[GroupMove]) -> GroupCommit:
     each = list(moves)
+    # Partitions the group never stood on have no metadata; the group has one type all the same.
+    mark = SHARE_METADATA if any(is_share(move.metadata) for move in each) else None
     return GroupCommit(
         wanted={
             # Without a leader epoch: it counts elections of the source.
-            move.target: GroupOffset(offset=move.target_offset, metadata=move.metadata)
+            move.target: GroupOffset(offset=move.target_offset, metadata=mark or move.metadata)
             for move in each
         },
         before={
-            move.target: GroupOffset(offset=move.committed_offset)
+            move.target: GroupOffset(offset=move.committed_offset, metadata=mark or "")
             for move in each
             if move.committed_offset is not None
         },

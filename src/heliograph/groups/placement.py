@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal, Protocol, assert_never
 
-from heliograph.broker.group_view import GroupOffset
+from heliograph.broker.group_view import GroupOffset, is_share
 from heliograph.groups.checkpoint_plan import CheckpointKey
 from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.translate import LaneEnd, OffsetMap, Side, Unsafe
@@ -23,6 +23,9 @@ from heliograph.wire.mirror_records import Checkpoint
 
 Origin = Literal["source", "checkpoint", "target"]
 _NO_OFFSETS: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
+_SHARE_NOTE: Final = (
+    "share group: its start offset; records acknowledged beyond it are delivered again"
+)
 
 
 class Strategy(StrEnum):
@@ -225,6 +228,8 @@ class _GroupPartition:
         notes = [why]
         if isinstance(exact, _Exact) and strategy is Strategy.MAP:
             notes.append(exact.note)
+        if at is not None and is_share(at.metadata):
+            notes.append(_SHARE_NOTE)
         if offset < start:
             notes.append(f"{start - offset:,} offsets from {offset} on have expired on the target")
         if offset > end:

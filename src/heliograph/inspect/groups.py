@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from heliograph.broker.admin import ClusterAdmin
-from heliograph.broker.group_view import GroupOffset, GroupState, GroupView
+from heliograph.broker.group_view import GroupOffset, GroupState, GroupType, GroupView
 from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
@@ -51,9 +51,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """One group on one partition; offsets are the next ones to be read."""
+    """One group on one partition; offsets are the next ones to be read, a share group's start."""
 
     group: str
+    type: GroupType
     source: TopicPartition
     target: TopicPartition
     source_offset: int
@@ -225,6 +226,7 @@ def _rows(
             rows.append(
                 GroupRow(
                     group=group,
+                    type=source.views[group].type,
                     source=at,
                     target=targets[at],
                     source_offset=place.offset,

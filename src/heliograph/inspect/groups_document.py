@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from heliograph.broker.group_view import GroupState
+from heliograph.broker.group_view import GroupState, GroupType
 from heliograph.document import At, Document, Text
 from heliograph.inspect.groups import Verdict
 
 
 class GroupDocument(Document):
     group: str
+    type: GroupType
     topic: str = At("source.topic")
     partition: int = At("source.partition")
     target_topic: str = At("target.topic")

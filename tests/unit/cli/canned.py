@@ -147,6 +147,7 @@ GROUPS = GroupsStatus(
             rows=(
                 GroupRow(
                     group="billing",
+                    type="classic",
                     source=SOURCE,
                     target=TARGET,
                     source_offset=50,
@@ -159,6 +160,7 @@ GROUPS = GroupsStatus(
                 ),
                 GroupRow(
                     group="idle",
+                    type="share",
                     source=SOURCE,
                     target=TARGET,
                     source_offset=50,
