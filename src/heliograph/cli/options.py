@@ -13,7 +13,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 File = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="The configuration: mm2.properties or heliograph.yaml."),
+    typer.Argument(
+        metavar="FILE",
+        help="The configuration: mm2.properties, heliograph.yaml, or Strimzi's resource.",
+    ),
 ]
 OnlyFlow = Annotated[str | None, typer.Option("--flow", metavar="A->B", help="Only this flow.")]
 OnlyFlows = Annotated[

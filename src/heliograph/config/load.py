@@ -23,7 +23,9 @@ from heliograph.config.mm2.translate import translate
 from heliograph.config.providers import resolved_settings
 from heliograph.config.schema import MirrorConfig
 from heliograph.config.secrets import Environment, is_secret_key, referred_names
-from heliograph.config.yaml_file import decode_yaml, is_yaml, parse_yaml
+from heliograph.config.strimzi.resource import KIND, kind_of, resource_settings
+from heliograph.config.yaml_file import yaml_settings
+from heliograph.config.yaml_nodes import decode_yaml, documents, is_yaml, line_of
 from heliograph.errors import ConfigError
 from heliograph.model import FlowId
 
@@ -57,13 +59,17 @@ def load_explained(path: Path) -> ExplainedConfig:
 
 
 def real_environment() -> Environment:
-    return Environment(environment=os.environ, read_bytes=Path.read_bytes)
+    return Environment(
+        environment=os.environ,
+        read_bytes=Path.read_bytes,
+        names_in=lambda folder: [found.name for found in folder.iterdir()],
+    )
 
 
 def parse_explained(text: str, *, source: str, around: Environment) -> ExplainedConfig:
     """The same for text; `source` stands for the path in messages, its ending says the format."""
     findings = Findings()
-    written = parse_yaml(text, findings) if is_yaml(source) else _properties(text, findings)
+    written = _yaml(text, around, findings) if is_yaml(source) else _properties(text, findings)
     if findings.problems and not written:
         # Nothing could be read: what the file lacks is not worth saying.
         raise ConfigError(source, render(findings.problems))
@@ -105,6 +111,25 @@ def _note_loops(config: MirrorConfig, findings: Findings) -> None:
                 "endlessly; restrict `topics`, use a policy that renames topics, or keep one of "
                 "the flows fenced, as `heliograph failover` leaves it",
             )
+
+
+def _yaml(text: str, around: Environment, findings: Findings) -> list[Property]:
+    """Heliograph's own YAML, or Strimzi's resource, also among others in one file."""
+    roots = documents(text, findings) or []
+    kinds = [kind_of(root) for root in roots]
+    mirrors = [root for root, kind in zip(roots, kinds, strict=True) if kind == KIND]
+    if not mirrors and not any(kinds):
+        for other in roots[1:]:
+            findings.problem_at("malformed", "a second YAML document", line=line_of(other))
+        return yaml_settings(roots[0], findings) if roots else []
+    for other in mirrors[1:]:
+        findings.problem_at("kind", f"is a second {KIND}; a file has one", line=line_of(other))
+    for root, kind in zip(roots, kinds, strict=True):
+        if kind != KIND and mirrors:
+            findings.note_at("kind", f"`{kind}` is not read, only {KIND}", line=line_of(root))
+        elif kind != KIND:
+            findings.problem_at("kind", f"is `{kind}`, not {KIND}", line=line_of(root))
+    return resource_settings(mirrors[0], around, findings) if mirrors else []
 
 
 def _properties(text: str, findings: Findings) -> list[Property]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path
@@ -83,6 +83,8 @@ class Environment:
     environment: Mapping[str, str]
     read_bytes: Callable[[Path], bytes]
     """Raises OSError, whose `strerror` is shown."""
+    names_in: Callable[[Path], Sequence[str]] = lambda _: ()
+    """The files of a folder; raises OSError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,11 @@ def has_reference(text: str) -> bool:
 def referred_names(text: str) -> frozenset[str]:
     """The keys that the references in `text` ask their providers for."""
     return frozenset(matched.group(3) for matched in _REFERENCE.finditer(text))
+
+
+def referred_providers(text: str) -> frozenset[str]:
+    """The providers that the references in `text` name."""
+    return frozenset(matched.group(1) for matched in _REFERENCE.finditer(text))
 
 
 def resolve(text: str, providers: Mapping[str, Provider], around: Environment) -> str:

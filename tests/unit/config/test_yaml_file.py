@@ -191,7 +191,7 @@ def test_pem_text_keeps_its_lines() -> None:
             "line 9  malformed: an unknown YAML alias; put a value that begins with *",
         ),
         ("topics: @x", "line 9  malformed: found character '@' that cannot start any token"),
-        ("---\ntopics: x", "line 9  malformed: but found another document"),
+        ("---\ntopics: x", "line 10  malformed: a second YAML document"),
         ("<<: x", "line 9  malformed: `<<` needs a mapping"),
     ],
 )

@@ -30,7 +30,13 @@ def around(
             raise FileNotFoundError(2, "No such file or directory")
         return held[str(path)]
 
-    return Environment(environment=environment or {}, read_bytes=read_bytes)
+    def names_in(folder: Path) -> list[str]:
+        found = [path.name for path in map(Path, held) if path.parent == folder]
+        if not found:
+            raise FileNotFoundError(2, "No such file or directory")
+        return found
+
+    return Environment(environment=environment or {}, read_bytes=read_bytes, names_in=names_in)
 
 
 def parse_config(text: str, *, source: str, around: Environment) -> MirrorConfig:
