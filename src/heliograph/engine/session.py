@@ -53,6 +53,10 @@ _REASON: Final = re.compile(
 """Where a line of Java's says what is wrong, behind the class's name if there is one."""
 _UNANSWERED: Final = ("masters are unresponsive", "stopped SparkContext")
 _PASSED_BY_SPARK_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
+_LEFT_TO_SPARK_SUBMIT: Final = frozenset(
+    {"spark.app.name", "spark.ui.enabled", "spark.ui.showConsoleProgress"}
+)
+"""What nothing depends on: who submits may decide otherwise."""
 _ORDER_BYTES_MAX: Final = 2**31 - 1
 _ENCRYPTING: Final = (
     "spark.network.crypto.enabled",
@@ -80,9 +84,11 @@ def start_session(
     scratch = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     has_secrets = any(_holds_secrets(cluster) for cluster in (clusters or {}).values())
-    conf = _conf(engine, scratch, has_secrets=has_secrets)
-    require_answer(conf.get("spark.master", "") or "")
-    _set_environment(engine)
+    given = SparkConf(loadDefaults=_PASSED_BY_SPARK_SUBMIT in os.environ)
+    conf = _conf(engine, scratch, given, has_secrets=has_secrets)
+    master = conf.get("spark.master", "") or ""
+    require_answer(master)
+    _set_environment(engine, master)
     tell("starting Spark")
     heard = signal.getsignal(signal.SIGINT)
     log = scratch / "spark.log"
@@ -100,7 +106,6 @@ def start_session(
     except (Py4JError, PySparkException, OSError, AttributeError) as exc:
         # AttributeError: a context that stopped by itself has no JVM behind its attributes.
         forget_session()
-        master = conf.get("spark.master", "")
         raise EngineError(f"Spark did not start on {master}: {_why(log, exc)}") from exc
 
 
@@ -195,8 +200,9 @@ def verify_executors(context: SparkContext, required: tuple[str, ...] = REQUIRED
             )
 
 
-def _conf(engine: EngineConfig, scratch: Path, *, has_secrets: bool) -> SparkConf:
-    master = _with_retries(engine.master or "local[*]")
+def _conf(engine: EngineConfig, scratch: Path, given: SparkConf, *, has_secrets: bool) -> SparkConf:
+    """`given` with what a mirror needs; it holds what spark-submit was told, the master as well."""
+    master = _with_retries(engine.master or given.get("spark.master", "") or "local[*]")
     settings = {
         "spark.app.name": "heliograph",
         "spark.task.cpus": str(engine.slot_cpus),
@@ -225,12 +231,11 @@ def _conf(engine: EngineConfig, scratch: Path, *, has_secrets: bool) -> SparkCon
         }
     if engine.link_host is not None and not is_local(master):
         settings["spark.driver.host"] = engine.link_host
-    conf = SparkConf(loadDefaults=_PASSED_BY_SPARK_SUBMIT in os.environ)
-    if engine.master is not None or not conf.contains("spark.master"):
-        conf.setMaster(master)
+    given.setMaster(master)
     for key, value in (settings | dict(engine.spark)).items():
-        conf.set(key, value)
-    return conf
+        if key not in _LEFT_TO_SPARK_SUBMIT or key in engine.spark or not given.contains(key):
+            given.set(key, value)
+    return given
 
 
 def _with_retries(master: str) -> str:
@@ -245,15 +250,15 @@ def _shares_this_interpreter(master: str) -> bool:
     return is_local(master) and not master.startswith("local-cluster")
 
 
-def _set_environment(engine: EngineConfig) -> None:
+def _set_environment(engine: EngineConfig, master: str) -> None:
     """Spark takes these from the environment only; they are inherited by the JVM it starts."""
     wanted = engine.spark.get("spark.pyspark.python")
     if wanted is not None:
         os.environ["PYSPARK_PYTHON"] = wanted
-    elif is_local(engine.master or "local[*]"):
+    elif is_local(master):
         # Otherwise workers run the first `python3` on PATH, which knows nothing of us.
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    if is_local(engine.master or "local[*]"):
+    if is_local(master):
         # The UI, where somebody turned it on, looks nowhere else for the address to bind.
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 

@@ -70,6 +70,8 @@ def test_blocks_with_credentials_are_encrypted_on_disk_unless_the_operator_says_
     tmp_path: Path, has_secrets: bool, asked: dict[str, str], encrypted: str | None
 ) -> None:
     """A slot's order is a broadcast block, and Spark moves blocks to disk when memory is short."""
-    conf = _conf(EngineConfig(spark=asked), tmp_path, has_secrets=has_secrets)
+    given = SparkConf(loadDefaults=False)
+
+    conf = _conf(EngineConfig(spark=asked), tmp_path, given, has_secrets=has_secrets)
 
     assert conf.get("spark.io.encryption.enabled") == encrypted

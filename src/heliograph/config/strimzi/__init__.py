@@ -1,4 +1,4 @@
-"""Strimzi's `KafkaMirrorMaker2` resource as settings of an `mm2.properties`; begin at `resource`.
+"""Strimzi's `KafkaMirrorMaker2` resource, read as settings of an `mm2.properties`. Driver only.
 
-May import `config.mm2` and what stands below it. Runs on the driver.
+Begin at `resource`. May import `config.mm2`, and what the other YAML format shares with it.
 """
