@@ -13,7 +13,7 @@ from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import RECORDS_ONLY, lasting_topic, route, write_config
 from tests.kit.records import numbered, produce
-from tests.spark.kit import LIGHT_JVM
+from tests.kit.spark_start import LIGHT_JVM
 from tests.spark.standalone import standalone
 
 MAIN = Path(__file__).parents[2] / "deploy/container/main.py"
