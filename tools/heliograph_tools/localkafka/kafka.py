@@ -55,7 +55,8 @@ def kafka_classpath(
                 if on_progress is not None:
                     on_progress(f"fetching Apache Kafka {version} into {folder}, once")
                 _resolve(version, artifacts, folder, ivy_cache=root / "ivy")
-    return sorted(folder.glob("*.jar"))
+    # One path however the cache is reached: an archive of classes is bound to it.
+    return sorted(folder.resolve().glob("*.jar"))
 
 
 @contextlib.contextmanager

@@ -5,8 +5,8 @@ What it writes is a checkpoint of the cluster's first metadata, equal for all cl
 and a `meta.properties` with ids. So the checkpoint is made once per version and kept in the cache;
 only clusters with SCRAM users, which live in that checkpoint, are formatted for themselves.
 
-The archive (class data sharing) halves the time a broker needs to start. It is recorded by
-starting one broker when a version is first used.
+The archive (class data sharing) halves the time a broker needs to start and to answer for the first
+time. It is recorded by starting one broker and using it when a version is first used.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
 from heliograph.clock import monotonic_s
 from heliograph.errors import LocalClusterError
 from heliograph_tools.localkafka.java import java_executable, java_version
@@ -36,7 +39,7 @@ from heliograph_tools.localkafka.kafka import (
     file_lock,
     kafka_classpath,
 )
-from heliograph_tools.localkafka.ports import PortHold, accepts
+from heliograph_tools.localkafka.ports import LOOPBACK, PortHold, accepts
 from heliograph_tools.localkafka.spec import (
     BrokerPorts,
     ClusterSpec,
@@ -46,6 +49,8 @@ from heliograph_tools.localkafka.spec import (
 from heliograph_tools.localkafka.supervised import Supervised
 
 _CHECKPOINT: Final = "bootstrap.checkpoint"
+_RECORDING: Final = "started and used"
+"""What an archive was recorded from; other words make another archive."""
 _FORMAT_TIMEOUT_S: Final = 120
 _RECORDING_TIMEOUT_S: Final = 120
 _POLL_S: Final = 0.05
@@ -73,7 +78,9 @@ def prepare_kafka(
     java = java_executable()
     classpath = tuple(kafka_classpath(version, cache=root, on_progress=on_progress))
     # The archive is bound to the JVM and to the exact classpath it was recorded with.
-    bound_to = "\n".join([java_version(java), str(java.resolve()), *map(str, classpath)])
+    bound_to = "\n".join(
+        [_RECORDING, java_version(java), str(java.resolve()), *map(str, classpath)]
+    )
     digest = hashlib.sha256(bound_to.encode()).hexdigest()[:12]
     folder = root / "ready" / f"{version}-{digest}"
     archive = folder / "classes.jsa"
@@ -134,7 +141,34 @@ def _record_classes(install: KafkaInstall, folder: Path, archive: Path) -> None:
         while broker.running and monotonic_s() < deadline_s and not accepts(client):
             time.sleep(_POLL_S)
         # A broker that cannot start here cannot start anywhere; the first cluster tells why.
+        if broker.running:
+            with contextlib.suppress(KafkaException):
+                _use_broker(f"{LOOPBACK}:{client}", deadline_s - monotonic_s())
         broker.kill(signal.SIGTERM)
+
+
+def _use_broker(bootstrap: str, timeout_s: float) -> None:
+    """What clients ask for first, so that the archive has the classes that answer it."""
+    servers = {"bootstrap.servers": bootstrap, "log_level": 0}
+    admin = AdminClient(servers)
+    made = NewTopic("recorded", 1, 1, config={"cleanup.policy": "compact"})
+    admin.create_topics([made])[made.topic].result(timeout_s)
+    producer = Producer({**servers, "transactional.id": "recorded"})
+    producer.init_transactions(timeout_s)
+    producer.begin_transaction()
+    producer.produce(made.topic, b"value", b"key")
+    producer.commit_transaction(timeout_s)
+    group = {"group.id": "recorded", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**servers, **group})
+    try:
+        consumer.subscribe([made.topic])
+        if consumer.consume(1, timeout=timeout_s):
+            consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    for answer in admin.describe_configs([ConfigResource(ResourceType.TOPIC, made.topic)]).values():
+        answer.result(timeout_s)
+    admin.list_consumer_groups(request_timeout=timeout_s).result(timeout_s)
 
 
 def bootstrap_checkpoint(install: KafkaInstall, scratch: Path, scram: Sequence[str]) -> bytes:
