@@ -6,43 +6,63 @@ from typing import Final
 
 import pytest
 
-from tests.kit.clusters import clusters, pair, topic
+from tests.kit.clusters import clusters, pair, tidy_pair, topic
 from tests.kit.java import java
 from tests.kit.session_rules import pytest_sessionfinish
 from tests.kit.spark_start import spark_starts_fast
 
-__all__ = ["clusters", "java", "pair", "pytest_sessionfinish", "spark_starts_fast", "topic"]
+__all__ = [
+    "clusters",
+    "java",
+    "pair",
+    "pytest_sessionfinish",
+    "spark_starts_fast",
+    "tidy_pair",
+    "topic",
+]
 
 _LONG: Final = (
     "crash/test_kills.py",
-    "cluster/test_mirrormaker_behaviours.py",
     "cluster/test_mirror_restarts.py",
-    "crash/test_zombies.py",
+    "cluster/test_mirrormaker_behaviours.py",
     "cluster/test_link_faults.py",
+    "cluster/test_tutorial.py",
+    "cluster/test_standby.py",
+    "crash/test_zombies.py",
     "cluster/test_cli.py",
+    "spark/test_local_cluster.py",
+    "spark/test_audit_job.py",
+    "cluster/test_local.py",
+    "spark/test_spark_checkpoint.py",
+    "cluster/test_secured.py",
+    "spark/test_slots.py",
     "crash/test_failover_kills.py",
     "spark/test_standalone_run.py",
-    "cluster/test_mirror_faults.py",
-    "cluster/test_adoption.py",
-    "cluster/test_takeover.py",
-    "cluster/test_local.py",
-    "cluster/test_failover.py",
-    "cluster/test_failback.py",
-    "cluster/test_topologies.py",
-    "cluster/test_tutorial.py",
-    "crash/test_steps.py",
-    "cluster/test_secured.py",
-    "cluster/test_standby.py",
-    "cluster/test_mirror_records.py",
-    "spark/test_spark_checkpoint.py",
+    "cluster/test_bench.py",
     "cluster/test_audit.py",
+    "spark/test_driver_lost.py",
+    "cluster/test_adoption.py",
+    "cluster/test_failover_live.py",
+    "cluster/test_takeover.py",
+    "cluster/test_topologies.py",
+    "cluster/test_failback.py",
+    "cluster/test_failover.py",
+    "cluster/test_real_mirrormaker.py",
+    "cluster/test_round_trips.py",
     "cluster/test_permissions.py",
+    "cluster/test_target_recreated.py",
+    "cluster/test_cut_off.py",
+    "crash/test_steps.py",
+    "cluster/test_mirror_faults.py",
+    "cluster/test_clock_jumps.py",
+    "cluster/test_recovery_permissions.py",
+    "cluster/test_target_faults.py",
+    "cluster/test_mirror_policies.py",
+    "cluster/test_mirror_records.py",
     "cluster/test_drill.py",
     "cluster/test_offsets_command.py",
-    "cluster/test_failover_live.py",
     "cluster/test_records.py",
     "cluster/test_mirror_client.py",
-    "spark/test_driver_lost.py",
 )
 """The longest files, longest first: a worker that begins one last keeps all the others waiting."""
 

@@ -25,12 +25,15 @@ from heliograph_tools.bench.rows import (
 from heliograph_tools.bench.stage import Stage, open_stage
 from heliograph_tools.bench.suite import RowResult
 from heliograph_tools.bench.watch import wait_until
+from tests.kit.clusters import FAST_JAVA
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with open_stage(tmp_path_factory.mktemp("bench")) as opened:
-        yield opened
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(*FAST_JAVA)
+        with open_stage(tmp_path_factory.mktemp("bench")) as opened:
+            yield opened
 
 
 @pytest.fixture(scope="module")

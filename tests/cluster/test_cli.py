@@ -20,7 +20,7 @@ from heliograph.cli.app import main
 from heliograph.config.load import load_config
 from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
-from tests.kit.clusters import TopicNames
+from tests.kit.clusters import FAST_JAVA, TopicNames
 from tests.kit.inside import carry
 from tests.kit.leasing import LeasesAside
 from tests.kit.mirror import write_config
@@ -358,7 +358,10 @@ def test_a_cluster_that_is_down_is_one_sentence_with_its_alias(
     assert "Traceback" not in said.err
 
 
-def test_the_demo_loses_and_repeats_nothing_and_stays_up_where_asked_to(tmp_path: Path) -> None:
+def test_the_demo_loses_and_repeats_nothing_and_stays_up_where_asked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(*FAST_JAVA)
     said = tmp_path / "said"
     command = [sys.executable, "-m", "heliograph", "demo", "--records", "2000", "--keep"]
 

@@ -20,7 +20,7 @@ from heliograph.ledger.leadership import Fenced, Lapsed
 from heliograph.model import FlowId, Stalled, StallReason
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph_tools.proxy import TcpProxy
-from tests.kit.clusters import TopicNames
+from tests.kit.clusters import FAST_START, TopicNames
 from tests.kit.failing_over import NOBODY
 from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import RECORDS_ONLY, lasting_topic, route, write_config
@@ -80,7 +80,7 @@ class Site:
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalCluster, TcpProxy]]:
     with TcpProxy() as proxy:
-        spec = ClusterSpec(alias="B", advertised_ports=(proxy.port,))
+        spec = ClusterSpec(alias="B", advertised_ports=(proxy.port,), jvm_options=FAST_START)
         with local_clusters([spec], root=tmp_path_factory.mktemp("cut")) as made:
             proxy.target_port = made["B"].broker(0).ports.proxied
             yield made["B"], proxy

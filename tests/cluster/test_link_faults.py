@@ -13,7 +13,7 @@ import pytest
 from heliograph.config.load import load_config
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph_tools.proxy import TcpProxy
-from tests.kit.clusters import TopicNames
+from tests.kit.clusters import FAST_START, TopicNames
 from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.leasing import LeasesAside
 from tests.kit.mirror import RECORDS_ONLY, Route, lasting_topic, route, write_config
@@ -49,7 +49,7 @@ def far(
     """A mirror that reaches one of its clusters only through a proxy."""
     root: Path = tmp_path_factory.mktemp("far")
     with TcpProxy() as proxy:
-        spec = ClusterSpec(alias="far", advertised_ports=(proxy.port,))
+        spec = ClusterSpec(alias="far", advertised_ports=(proxy.port,), jvm_options=FAST_START)
         with local_clusters([spec], root=root / "cluster") as made:
             source = made["far"]
             proxy.target_port = source.broker(0).ports.proxied

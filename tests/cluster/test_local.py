@@ -29,7 +29,7 @@ from heliograph.errors import LocalClusterError
 from heliograph_tools.cli.local import local
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, start_clusters
 from heliograph_tools.localkafka.kafka import cache_folder
-from tests.kit.clusters import ClusterFactory, is_alive
+from tests.kit.clusters import FAST_JAVA, FAST_START, ClusterFactory, is_alive
 from tests.kit.inside import carry
 from tests.kit.records import numbered, produce, read_all
 from tests.kit.topics import admin_of, create_topic, wait_until
@@ -141,7 +141,7 @@ def test_brokers_and_their_folders_go_when_their_owner_is_killed(tmp_path: Path)
     script = (
         "import pathlib, sys, time\n"
         "from heliograph_tools.localkafka.cluster import ClusterSpec, start_clusters\n"
-        "spec = ClusterSpec(alias='A', tls=True, heap_mb=256)\n"
+        f"spec = ClusterSpec(alias='A', tls=True, heap_mb=256, jvm_options={FAST_START})\n"
         f"made = start_clusters([spec], root=pathlib.Path({str(tmp_path)!r}))['A']\n"
         "sys.stdout.write(f'{made.broker(0).pid}\\n')\n"
         "sys.stdout.flush()\n"
@@ -172,8 +172,9 @@ def test_a_broker_that_cannot_start_tells_why_and_leaves_nothing(tmp_path: Path)
 
 
 @pytest.fixture
-def name() -> Iterator[str]:
+def name(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A name for background clusters that no other run uses, and whose files go."""
+    monkeypatch.setenv(*FAST_JAVA)
     unique = f"test-{os.getpid()}"
     yield unique
     for path in (cache_folder() / "background").glob(f"{unique}.*"):

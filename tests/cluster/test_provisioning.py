@@ -28,6 +28,7 @@ from heliograph.topics.provisioning import Provisioning, Severity, plan_provisio
 from heliograph.topics.selection import select_topics
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.acls import grant, on
+from tests.kit.clusters import FAST_START
 from tests.kit.topics import delete_topic
 
 MIRROR, MIRROR_PASSWORD = "mirror", "seen-by-nobody"
@@ -39,10 +40,11 @@ LEAST_TO_PREPARE = ("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LocalCluster]]:
     """A is open; B asks who you are, allows nothing by itself, and stamps what is appended."""
     specs = [
-        ClusterSpec(alias=A, heap_mb=256),
+        ClusterSpec(alias=A, heap_mb=256, jvm_options=FAST_START),
         ClusterSpec(
             alias=B,
             heap_mb=256,
+            jvm_options=FAST_START,
             sasl="PLAIN",
             authorizer=True,
             users={MIRROR: MIRROR_PASSWORD},

@@ -7,8 +7,10 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from heliograph_tools.localkafka.cluster import (
     ClusterSpec,
@@ -21,21 +23,40 @@ ClusterFactory = Callable[..., dict[str, LocalCluster]]
 TopicNames = Callable[[str], str]
 
 # Tests start brokers more often than they load them; half of a start is compiling otherwise.
-_FAST_START = ("-XX:TieredStopAtLevel=1",)
+FAST_START: Final = ("-XX:TieredStopAtLevel=1",)
+FAST_JAVA: Final = ("JDK_JAVA_OPTIONS", " ".join(FAST_START))
+"""The same as a variable, for brokers whose command a test does not make."""
 _SESSION_HEAP_MB = 1_024
 """A session leaves hundreds of topics and groups behind on one broker."""
 _topic_numbers = itertools.count(1)
+_shared: Final[list[LocalCluster]] = []
+"""The pair, once a test has asked for it."""
+_TIDY_S_MAX: Final = 60.0
 
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LocalCluster]]:
     """Clusters A and B, one broker each, shared: use names from `topic`, do not kill brokers."""
     specs = [
-        ClusterSpec(alias=alias, heap_mb=_SESSION_HEAP_MB, jvm_options=_FAST_START)
+        ClusterSpec(alias=alias, heap_mb=_SESSION_HEAP_MB, jvm_options=FAST_START)
         for alias in ("A", "B")
     ]
     with local_clusters(specs, root=tmp_path_factory.mktemp("pair")) as clusters:
+        _shared.extend(clusters.values())
         yield clusters
+        _shared.clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tidy_pair() -> Iterator[None]:
+    """Topics of the pair go with their file: each left behind costs every later look at it CPU."""
+    yield
+    for cluster in _shared:
+        admin = AdminClient(cluster.librdkafka_config)
+        names = admin.list_topics(timeout=_TIDY_S_MAX).topics.keys()
+        left = [name for name in names if not name.startswith("__")]
+        for answer in admin.delete_topics(left).values() if left else ():
+            answer.result(_TIDY_S_MAX)
 
 
 @pytest.fixture
@@ -51,7 +72,7 @@ def clusters(tmp_path: Path) -> Iterator[ClusterFactory]:
     started: list[LocalCluster] = []
 
     def start(*specs: ClusterSpec) -> dict[str, LocalCluster]:
-        fast = [replace(spec, jvm_options=spec.jvm_options or _FAST_START) for spec in specs]
+        fast = [replace(spec, jvm_options=spec.jvm_options or FAST_START) for spec in specs]
         made = start_clusters(fast, root=tmp_path / f"clusters-{len(started)}")
         started.extend(made.values())
         return made

@@ -178,9 +178,7 @@ def produce_raw(
 
 
 def _led_partitions(admin: AdminClient, topic: str) -> int:
-    found = admin.list_topics(timeout=_TIMEOUT_S).topics.get(topic)
-    if found is None:
-        return 0
+    found = admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
     return sum(1 for partition in found.partitions.values() if partition.leader >= 0)
 
 

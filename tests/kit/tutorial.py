@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from heliograph_tools.localkafka.kafka import cache_folder, kafka_classpath
+from tests.kit.clusters import FAST_JAVA
 
 TUTORIAL: Final = Path(__file__).parents[2] / "docs" / "tutorial.md"
 COMMAND_S_MAX: Final = 180.0
@@ -262,6 +263,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "COLUMNS": "250",  # the folder of a test has a long name, which would fold a table
         # As on a terminal: what goes to stdout and what goes to stderr in the order of writing.
         "PYTHONUNBUFFERED": "1",
+        **dict([FAST_JAVA]),
     }
 
 
