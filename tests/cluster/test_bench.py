@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from heliograph.ledger.segments import SEGMENT_RUNS
 from heliograph_tools.bench.copying import CopyRun, run_copy
 from heliograph_tools.bench.drilling import DrillRun
 from heliograph_tools.bench.filling import build_batch, fill_topic
 from heliograph_tools.bench.latency import PacedProducer, TimingConsumer
+from heliograph_tools.bench.ledger_years import run_ledger
 from heliograph_tools.bench.partitions import Look, lags_s
 from heliograph_tools.bench.raw import RawConnection
 from heliograph_tools.bench.report import quick_json, verdicts
@@ -18,6 +20,7 @@ from heliograph_tools.bench.rows import (
     ROWS,
     CopyRow,
     LatencyRow,
+    LedgerRow,
     System,
     choose_rows,
     run_order,
@@ -111,6 +114,21 @@ def test_every_record_sent_at_a_pace_is_timed_once(stage: Stage) -> None:
     assert (producer.failure, consumer.failure, consumer.repeated) == (None, None, 0)
     assert set(range(500)) <= set(consumer.delays_ms)
     assert min(consumer.delays_ms.values()) > 0
+
+
+def test_a_ledger_is_read_by_a_slot_and_by_the_failover_command(stage: Stage) -> None:
+    row = LedgerRow(
+        name="ledger", runs=3 * SEGMENT_RUNS, lanes=4, head_ticks=3, groups=3, quiet_s=0.0
+    )
+
+    run = run_ledger(stage, row, System.HELIOGRAPH, 0)
+
+    assert run.runs == row.runs
+    assert (run.moves, run.exact_moves) == (15, 15)
+    assert (run.command_moves, run.command_exact_moves) == (15, 15)
+    assert min(run.slot_rss_mb, run.failover_rss_mb, run.command_rss_mb) > 0
+    assert 0 < run.command_rto_s < run.command_s
+    assert [name for name in stage.topics() if "years0" in name] == []
 
 
 def test_a_run_leaves_no_topic_of_its_own_behind(

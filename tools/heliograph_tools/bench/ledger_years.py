@@ -37,6 +37,13 @@ from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.ledger.topic import LedgerTopic
 from heliograph.ledger.writer import LedgerWriter
 from heliograph.model import ClusterAlias, TopicId, TopicName, TopicPartition
+from heliograph_tools.bench.ledger_command import (
+    SHORT_LANE_RECORDS,
+    flow_entry,
+    make_logs,
+    run_command,
+    write_checkpoints,
+)
 from heliograph_tools.bench.ledger_reader import LONG_LANE, short_lane
 from heliograph_tools.bench.rows import LedgerRow, System
 from heliograph_tools.bench.stage import Stage
@@ -44,13 +51,12 @@ from heliograph_tools.bench.stage import Stage
 Record = tuple[bytes, bytes | None]
 
 _RUNS_OF_A_CHUNK: Final = 64
-_RECORDS_OF_A_RUN: Final = 20
+_RECORDS_OF_A_RUN: Final = 2
+"""Few, since the mirrored log has them all."""
 _TICKS_BUILT: Final = 32
 """Batches of heads, sent over and over: they differ in what they say, not in their size."""
 _TICKS_AT_ONCE: Final = 8
 _COMPACTION_S_MAX: Final = 180.0
-_QUIET_S: Final = 40.0
-"""A cleaner looks every 15 s; what has not changed for so long is compacted."""
 _TOPIC_ID: Final = TopicId("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
 _READER_S_MAX: Final = 300.0
 
@@ -76,21 +82,34 @@ class LedgerRun:
     failover_rss_mb: float
     moves: int
     exact_moves: int
+    command_s: float
+    """`heliograph failover` of all groups, as a process with its imports; the source is down."""
+    command_rto_s: float
+    """From its first step to the end of the last."""
+    command_rss_mb: float
+    command_moves: int
+    command_exact_moves: int
 
 
 def run_ledger(stage: Stage, row: LedgerRow, system: System, round_index: int) -> LedgerRun:
-    name = TopicName(f"heliograph-ledger.years{round_index}.internal")
+    alias = f"years{round_index}"
+    name = TopicName(f"heliograph-ledger.{alias}.internal")
     admin = ClusterAdmin(
         ClusterConfig(alias=ClusterAlias("target"), bootstrap_servers=(stage.target.bootstrap,))
     )
     ensure_ledger_topic(admin, name, replication_factor=1)
     admin.await_partitions({name: 1})
     began_s = monotonic_s()
-    written = asyncio.run(_write(stage.target.bootstrap, name, row))
+    written = asyncio.run(_write(stage.target.bootstrap, name, alias, row))
     write_s = monotonic_s() - began_s
-    topic_bytes = _await_compacted(stage, name)
+    # Whole segments only; what is left over is not written.
+    runs = row.runs // SEGMENT_RUNS * SEGMENT_RUNS
+    make_logs(stage, row, alias, _position(runs))
+    write_checkpoints(stage, row, alias, runs * (_RECORDS_OF_A_RUN + 1))
+    topic_bytes = _await_compacted(stage, name, row.quiet_s)
     slot, failover = (_read(stage, name, row, role) for role in ("slot", "failover"))
-    stage.drop_topics(name)
+    command = run_command(stage, row, alias)
+    stage.drop_topics(alias)
     return LedgerRun(
         system=system,
         round_index=round_index,
@@ -108,10 +127,15 @@ def run_ledger(stage: Stage, row: LedgerRow, system: System, round_index: int) -
         failover_rss_mb=failover["rss_mb"],
         moves=failover["moves"],
         exact_moves=failover["exact"],
+        command_s=command.command_s,
+        command_rto_s=command.rto_s,
+        command_rss_mb=command.rss_mb,
+        command_moves=command.moves,
+        command_exact_moves=command.exact_moves,
     )
 
 
-async def _write(bootstrap: str, name: TopicName, row: LedgerRow) -> int:
+async def _write(bootstrap: str, name: TopicName, alias: str, row: LedgerRow) -> int:
     cluster = Cluster(ClusterAlias("target"), [bootstrap], {})
     topic = LedgerTopic(cluster, name)
     await topic.refresh()
@@ -126,10 +150,10 @@ async def _write(bootstrap: str, name: TopicName, row: LedgerRow) -> int:
 
     try:
         starts = [_start(lane) for lane in (LONG_LANE, *map(short_lane, range(row.lanes)))]
-        await send([_batch([encode(start) for start in starts])])
+        await send([_batch([encode(flow_entry(alias)), *map(encode, starts)])])
         for records in _long_lane(row.runs):
             await send([_batch(records)])
-        ends = row.runs * _RECORDS_OF_A_RUN
+        ends = _position(row.runs // SEGMENT_RUNS * SEGMENT_RUNS)
         await send([_batch([encode(_head(LONG_LANE, ends))])])
         random = Random(1)
         positions = [random.randrange(10**10) for _ in range(row.lanes)]
@@ -141,6 +165,9 @@ async def _write(bootstrap: str, name: TopicName, row: LedgerRow) -> int:
         for first in range(0, row.head_ticks, _TICKS_AT_ONCE):
             some = range(first, min(first + _TICKS_AT_ONCE, row.head_ticks))
             await send([ticks[tick % len(ticks)] for tick in some])
+        # The last ones are true of the mirrored logs.
+        last = [_head(short_lane(lane), SHORT_LANE_RECORDS) for lane in range(row.lanes)]
+        await send([_batch(map(encode, last))])
     finally:
         cluster.close()
     return sent
@@ -240,7 +267,7 @@ def _start(lane: TopicPartition) -> StartEntry:
         source_offset=0,
         target_offset=0,
         source_topic_id=_TOPIC_ID,
-        target_topic_id=_TOPIC_ID,
+        target_topic_id=None,
         at_ms=now_ms(),
     )
 
@@ -250,8 +277,8 @@ def _head(lane: TopicPartition, position: int) -> HeadEntry:
         topic=lane.topic,
         partition=lane.partition,
         position=position,
-        source_next_offset=position + position // _RECORDS_OF_A_RUN,
-        source_end_offset=position + position // _RECORDS_OF_A_RUN + position % 997,
+        source_next_offset=position + (position // _RECORDS_OF_A_RUN if lane == LONG_LANE else 0),
+        source_end_offset=2 * position + position % 997,
         target_next_offset=position,
         source_topic_id=_TOPIC_ID,
         target_topic_id=_TOPIC_ID,
@@ -261,12 +288,12 @@ def _head(lane: TopicPartition, position: int) -> HeadEntry:
     )
 
 
-def _await_compacted(stage: Stage, name: TopicName) -> int:
+def _await_compacted(stage: Stage, name: TopicName, quiet_s: float) -> int:
     """Until the topic's segments have not changed for a while; their bytes."""
     (folder,) = stage.target.folder.rglob(f"{name}-0")
     deadline_s, same_since_s = monotonic_s() + _COMPACTION_S_MAX, monotonic_s()
     size = _log_bytes(folder)
-    while monotonic_s() - same_since_s < _QUIET_S and monotonic_s() < deadline_s:
+    while monotonic_s() - same_since_s < quiet_s and monotonic_s() < deadline_s:
         time.sleep(1)
         now = _log_bytes(folder)
         if now != size:

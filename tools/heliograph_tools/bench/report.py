@@ -257,8 +257,9 @@ def _ledger_verdicts(result: RowResult) -> list[Verdict]:
             LEDGER_FAILOVER_GOAL_S,
             [run.failover_ready_s for run in own],
         ),
+        ("the whole failover command", LEDGER_FAILOVER_GOAL_S, [run.command_s for run in own]),
     )
-    memory = [max(run.slot_rss_mb, run.failover_rss_mb) for run in own]
+    memory = [max(run.slot_rss_mb, run.failover_rss_mb, run.command_rss_mb) for run in own]
     return [
         *(
             Verdict(

@@ -161,6 +161,8 @@ class LedgerRow:
     head_ticks: int = 7 * 86_400 // 5
     """A week of heads, one of every lane each five seconds."""
     groups: int = 100
+    quiet_s: float = 40.0
+    """A cleaner looks every 15 s; what has not changed for so long is compacted."""
     systems: tuple[System, ...] = (System.HELIOGRAPH,)
 
 

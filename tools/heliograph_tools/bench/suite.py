@@ -211,7 +211,8 @@ def one_line(run: Run) -> str:
                 f"{run.topic_bytes / 1e6:,.1f} MB left; a slot is ready in "
                 f"{run.slot_ready_s:.2f} s with {run.slot_rss_mb:,.0f} MB; {run.moves} offsets of "
                 f"groups are translated in {run.failover_ready_s:.2f} s with "
-                f"{run.failover_rss_mb:,.0f} MB"
+                f"{run.failover_rss_mb:,.0f} MB; `failover` takes {run.command_s:.2f} s (steps "
+                f"{run.command_rto_s:.2f} s) with {run.command_rss_mb:,.0f} MB"
             )
         case _:
             assert_never(run)

@@ -172,7 +172,7 @@ def _audit_table(result: RowResult) -> Table:
 def _ledger_table(result: RowResult) -> Table:
     table = Table(title=f"{result.row.name}, every run", title_justify="left")
     columns = ("system", "runs", "lanes", "heads", "written MB", "left MB", "slot s", "slot MB")
-    for name in (*columns, "groups s", "groups MB", "offsets", "exact"):
+    for name in (*columns, "groups s", "failover s", "failover MB", "offsets", "exact"):
         table.add_column(name, justify="left" if name == "system" else "right")
     for run in result.runs:
         if isinstance(run, LedgerRun):
@@ -186,9 +186,10 @@ def _ledger_table(result: RowResult) -> Table:
                 f"{run.slot_ready_s:.2f}",
                 f"{run.slot_rss_mb:,.0f}",
                 f"{run.failover_ready_s:.2f}",
-                f"{run.failover_rss_mb:,.0f}",
-                f"{run.moves:,}",
-                f"{run.exact_moves:,}",
+                f"{run.command_s:.2f}",
+                f"{run.command_rss_mb:,.0f}",
+                f"{run.command_moves:,}",
+                f"{run.command_exact_moves:,}",
             )
     return table
 
