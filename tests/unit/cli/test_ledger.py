@@ -22,6 +22,11 @@ from heliograph.ledger.translate import Clamped, Exact, Translation, Unsafe
             "mirrored; a consumer reads the rest again",
         ),
         (
+            Clamped(offset=5, side="coarse"),
+            "is A.orders-0 offset 5: the last one known before it, since the ledger has forgotten "
+            "the exact offsets there; a consumer reads some records again",
+        ),
+        (
             Unsafe(reason="the lane was reset"),
             "has no safe offset of A.orders-0: the lane was reset",
         ),

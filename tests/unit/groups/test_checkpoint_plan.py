@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heliograph.broker.group_view import GroupOffset
 from heliograph.groups.checkpoint_plan import (
@@ -14,6 +14,7 @@ from heliograph.groups.checkpoint_plan import (
     doubtful_targets,
     group_places,
     plan_checkpoints,
+    raised_to,
     wanted_offsets,
 )
 from heliograph.ledger.translate import Exact
@@ -192,3 +193,16 @@ def test_only_partitions_that_seem_to_go_back_are_doubtful() -> None:
     assert doubtful_targets([place(11, 11)], told(10, 10)) == frozenset()
     assert doubtful_targets([place(9, 9)], told(10, 10)) == frozenset()
     assert doubtful_targets([place(11, 9)], told(10, 10)) == {ON_TARGET}
+
+
+def test_a_coarse_place_is_never_before_the_log_begins() -> None:
+    coarse = replace(place(400, 100), clamped="coarse")
+
+    assert raised_to([coarse], {ON_TARGET: 130})[0].target_offset == 130
+    assert raised_to([coarse], {ON_TARGET: 70})[0].target_offset == 100
+
+
+def test_a_coarse_place_whose_log_is_not_known_is_left_out() -> None:
+    exact, coarse = place(400, 100), replace(place(400, 100), clamped="coarse")
+
+    assert raised_to([exact, coarse], {}) == (exact,)

@@ -19,7 +19,7 @@ from heliograph.groups.placement import (
     plan_group_offsets,
 )
 from heliograph.ledger.entries import StartEntry
-from heliograph.ledger.runs import Run, Runs
+from heliograph.ledger.runs import LooseRuns, Run, Runs
 from heliograph.ledger.translate import LaneEnd
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import TopicName, TopicPartition
@@ -366,3 +366,38 @@ def test_moves_are_grouped_for_one_commit_each() -> None:
     (move,) = plan_group_offsets(scene(25), Strategy.MAP).moves
 
     assert groups_of([move, move]) == {GROUP: [move, move]}
+
+
+def forgetful() -> dict[TopicPartition, At]:
+    """As `MIRRORED`, with exact offsets from position 20 on and one anchor before."""
+    found = lane([run(0, 0, 0), run(10, 20, 15)], (30, 40, 35))
+    found[ORDERS].record.runs.coarsen(LooseRuns.of([run(0, 0, 0)]), 20)
+    return found
+
+
+def test_a_group_whose_exact_offset_was_forgotten_goes_on_before_it_and_it_is_said() -> None:
+    move = only_move(plan_group_offsets(scene(25, forgetful()), Strategy.MAP))
+
+    assert (move.target_offset, move.exact_offset, move.clamped) == (0, None, "coarse")
+    assert costs(move) == (None, 0, 0)
+    assert "forgotten where exactly source 25 is" in move.note
+
+
+def test_a_coarse_offset_from_before_the_log_is_its_start_and_may_skip_records() -> None:
+    move = only_move(plan_group_offsets(scene(25, forgetful(), bounds=(18, 35)), Strategy.MAP))
+
+    assert (move.target_offset, move.clamped) == (18, "coarse")
+    assert costs(move) == (None, None, 0)
+
+
+def test_a_checkpoint_from_before_a_replaced_topic_that_was_forgotten_is_still_told() -> None:
+    runs = [run(0, 50, 0), run(10, 0, 10), run(20, 20, 25)]
+    found = lane(runs, (30, 30, 35), [start(runs[0]), start(runs[1], at_ms=100)])
+    found[ORDERS].record.runs.coarsen(LooseRuns.of([run(10, 0, 10)]), 20)
+
+    move = only_move(
+        plan_group_offsets(scene(checkpointed(55, 50), found, told=(55, 5)), Strategy.MAP)
+    )
+
+    assert move.target_offset == 5
+    assert "created again after this checkpoint" in move.note

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heliograph.ledger.entries import StartEntry
-from heliograph.ledger.runs import Run, Runs
+from heliograph.ledger.runs import LooseRuns, Run, Runs
 from heliograph.ledger.translate import (
     Clamped,
     Exact,
@@ -208,3 +208,56 @@ def test_what_lies_before_the_map_is_unknown_only_where_there_is_something(
     starts: list[StartEntry], first_position: int, unknown: bool
 ) -> None:
     assert has_unknown_before(starts, first_position) is unknown
+
+
+def forgotten() -> Runs:
+    """As `LANE`, with the first run left of all before position 20."""
+    runs = Runs(LANE)
+    runs.coarsen(LooseRuns.of(LANE[:1]), 20)
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("source_next_offset", "expected"),
+    [
+        (99, Clamped(offset=50, side="before")),
+        (100, Exact(offset=50)),
+        (101, Clamped(offset=50, side="coarse")),
+        (124, Clamped(offset=50, side="coarse")),
+        (125, Exact(offset=77)),
+        (132, Clamped(offset=82, side="after")),
+    ],
+)
+def test_an_offset_that_was_forgotten_becomes_the_last_one_known_before_it(
+    source_next_offset: int, expected: Translation
+) -> None:
+    assert map_of(forgotten(), END).to_target(source_next_offset) == expected
+
+
+@pytest.mark.parametrize(
+    ("target_next_offset", "expected"),
+    [
+        (49, Clamped(offset=100, side="before")),
+        (50, Exact(offset=100)),
+        (70, Clamped(offset=100, side="coarse")),
+        (76, Clamped(offset=100, side="coarse")),
+        (77, Exact(offset=125)),
+    ],
+)
+def test_so_it_does_on_the_way_back(target_next_offset: int, expected: Translation) -> None:
+    assert map_of(forgotten(), END).to_source(target_next_offset) == expected
+
+
+def test_what_was_forgotten_before_the_source_topic_was_created_again_is_not_asked_for() -> None:
+    runs = Runs((*LANE, run(30, 0, 90)))
+    runs.coarsen(LooseRuns.of(LANE[:1]), 20)
+    end = LaneEnd(position=40, source_next_offset=10, target_next_offset=100)
+
+    assert map_of(runs, end).to_target(4) == Exact(offset=94)
+    assert runs.source_restart_position == runs.exact_from == 30
+
+
+def test_a_lane_that_ends_before_what_is_known_exactly_is_not_translated() -> None:
+    end = LaneEnd(position=15, source_next_offset=120, target_next_offset=65)
+
+    assert isinstance(map_of(forgotten(), end).to_target(101), Unsafe)

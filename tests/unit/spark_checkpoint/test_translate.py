@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heliograph.errors import CheckpointError
-from heliograph.ledger.runs import Run, Runs
+from heliograph.ledger.runs import LooseRuns, Run, Runs
 from heliograph.ledger.translate import LaneEnd, Translation, Unsafe
 from heliograph.model import TopicName, TopicPartition
 from heliograph.spark_checkpoint.translate import (
@@ -156,3 +158,19 @@ def test_a_source_with_topics_that_are_not_mirrored_is_refused_by_name() -> None
 def test_a_negative_offset_of_a_mirrored_topic_is_refused() -> None:
     with pytest.raises(CheckpointError, match="-1 is no offset of orders-0"):
         is_of_flow({at(0): -1}, {TopicName("orders")}, "offsets/1")
+
+
+def test_a_position_that_was_forgotten_goes_on_before_it_and_it_is_said() -> None:
+    runs = Runs([Run(position=0, source_offset=FIRST, target_offset=FIRST + SHIFT)])
+    runs.coarsen(LooseRuns.of(list(runs)), 50)
+    end = LaneEnd(
+        position=MIRRORED - FIRST, source_next_offset=MIRRORED, target_next_offset=MIRRORED + SHIFT
+    )
+    known = replace(flow(), to_target=lambda _, offset: map_of(runs, end).to_target(offset))
+
+    found = translate_source("0", {at(0): 40}, {at(0): 70}, known)
+
+    (move,) = found.moves
+    assert (move.target_offset, move.clamped) == (FIRST + SHIFT, "coarse")
+    assert (move.planned_target_offset, move.planned_clamped) == (75, None)
+    assert "forgotten the exact offsets" in move.notes[0]
