@@ -35,6 +35,7 @@ from heliograph.copy.found import (
     SourceTrouble,
     report_found,
 )
+from heliograph.copy.last_record import as_last_record_says, is_in_doubt
 from heliograph.copy.newborn import begin_lanes
 from heliograph.copy.phases import RETRY_S, source_recreated
 from heliograph.copy.source_check import SourceCheck, as_source_says, by_leader, check_source
@@ -219,6 +220,8 @@ async def _resume_point(
             at = _resume_at(flow, lane, found.position, log, target_topic.id, foreign)
             if source is None or isinstance(at, Blocked):
                 return at
+            if is_in_doubt(at, source):
+                return await as_last_record_says(flow, lane, _begun(flow, lane), at, source)
             return as_source_says(lane, at, source)
         case _:
             assert_never(found)

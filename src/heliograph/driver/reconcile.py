@@ -75,6 +75,8 @@ class _FlowState:
     config: FlowConfig
     adoption: PendingAdoption
     lanes: tuple[Lane, ...] = ()
+    known: tuple[Lane, ...] = ()
+    """As they were planned last, also while another driver leads."""
     ready: bool = False
     """Whether its lanes were planned at least once."""
     trouble: Trouble | None = None
@@ -220,6 +222,8 @@ class Reconciler:
             unseen = seen.unseen.get(flow.source) or seen.unseen.get(flow.target)
             try:
                 if unseen is not None:
+                    # Lanes that are carried say what they wait for; others look as they did last.
+                    state.lanes = state.lanes or state.known
                     raise unseen
                 self._planned(state, await blocking(self._plan, state, seen.views))
             except Exception as exc:  # noqa: BLE001 - a flow's own problem: the others go on
@@ -375,7 +379,8 @@ class Reconciler:
     def _planned(self, state: _FlowState, planned: _Planned) -> None:
         config = state.config
         holds = self.decided.planned(config.id, planned.decisions, is_first=not state.ready)
-        state.lanes, state.gone = planned.lanes, planned.gone
+        state.lanes = state.known = planned.lanes
+        state.gone = planned.gone
         state.ready, state.unadopted = True, planned.waiting
         if planned.waiting:
             text = f"{config.id}: {_words_on_unadopted(planned.waiting)}"

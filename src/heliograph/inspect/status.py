@@ -421,8 +421,11 @@ def _state(location: LaneLocation, lag_records: int | None, *, carried: bool) ->
     fresh = head is not None and noted == "copying" and now_ms() - head.at_ms < _FRESH_MS
     if not (carried or fresh):
         return STOPPED
-    if head is None or lag_records is None:
+    if head is None:
         return noted
+    if lag_records is None:
+        # The source says nothing, and a driver that does not reach it either notes nothing.
+        return f"{noted}?"
     return "copying" if lag_records else "idle"
 
 

@@ -18,7 +18,7 @@ from heliograph.driver.assignment import assign
 from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerUnreachable
 from heliograph.ledger.fence import Fence
-from heliograph.ledger.leadership import Fenced, Leadership, Leaderships, Leading, Standby
+from heliograph.ledger.leadership import Fenced, Lapsed, Leadership, Leaderships, Leading, Standby
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
     ClusterAlias,
@@ -86,6 +86,24 @@ def test_lanes_of_a_flow_that_another_driver_took_leave_the_slots() -> None:
     assert was_due
     assert slots.applied == [{SlotId(0): ()}]
     assert not made.finished({})
+
+
+def test_lanes_are_carried_again_after_a_lapse_though_a_cluster_does_not_answer() -> None:
+    """They would look idle for as long as the source is gone."""
+    made, leaderships = reconciler(Leading())
+    made._flows[FLOW].known = (LANE,)
+    slots = FakeSlots()
+
+    async def scenario() -> None:
+        leaderships[FLOW] = Lapsed("cluster B did not answer in time")
+        await made.reconcile(slots)
+        leaderships[FLOW] = Leading()
+        await made.reconcile(slots)
+
+    asyncio.run(scenario())
+
+    assert slots.applied == [{SlotId(0): ()}, {SlotId(0): (LANE,)}]
+    assert "unreachable" in made.problems[FLOW]
 
 
 def test_a_driver_that_stands_by_has_nothing_to_do_and_is_not_finished() -> None:

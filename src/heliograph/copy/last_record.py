@@ -1,0 +1,81 @@
+"""Whether the source still has the record that was mirrored last, by content. Runs on executors.
+
+For what leader epochs leave open: a slot that was killed has mirrored more than its head says, and
+the source had another leader since. Either the slot read from that one too, or what it read last is
+gone and others have its offsets.
+"""
+
+from __future__ import annotations
+
+from heliograph.broker.cluster import Cluster
+from heliograph.broker.log import read_batches
+from heliograph.copy.chunk import SourcePoint
+from heliograph.copy.flow import Flow
+from heliograph.copy.found import Blocked, Found, Resumable, ResumePoint, SourceTrouble
+from heliograph.copy.phases import log_parted
+from heliograph.copy.source_check import SourceCheck
+from heliograph.errors import BrokerError, OffsetGone, WireError
+from heliograph.ledger.view import LaneRecord
+from heliograph.model import StallReason, TopicPartition
+from heliograph.wire.opened import Content, open_records
+
+
+def is_in_doubt(at: ResumePoint, source: SourceCheck) -> bool:
+    """Whether the lane came further than the epoch of its last known place reaches now."""
+    point, end = source
+    return (
+        not isinstance(end, BrokerError)
+        and end.epoch == point.leader_epoch
+        and point.next_offset <= end.end_offset < at.cursor.next_offset
+        and point.position < at.cursor.position
+    )
+
+
+async def as_last_record_says(
+    flow: Flow, lane: Resumable, record: LaneRecord, at: ResumePoint, source: SourceCheck
+) -> Found:
+    """Stalls the lane where the source has another record at the offset mirrored last."""
+    last = at.cursor.position - 1
+    try:
+        original = await _record_at(
+            flow.source, lane.spec.id.source, record.runs.source_offset_at(last)
+        )
+    except BrokerError as exc:
+        return SourceTrouble(error=exc)
+    copy = await _record_at(flow.target, lane.spec.target, record.runs.target_offset_at(last))
+    if original is None or copy is None or _is_copy(original, copy):
+        return at
+    point, end = source
+    return _parted(lane, at, point, -1 if isinstance(end, BrokerError) else end.end_offset)
+
+
+def _parted(lane: Resumable, at: ResumePoint, point: SourcePoint, parted_at: int) -> Blocked:
+    next_offset = at.cursor.next_offset
+    return Blocked(
+        reason=StallReason.LOG_TRUNCATED,
+        detail=log_parted(lane.spec.id.source, parted_at, next_offset),
+        position=at.cursor.position,
+        source_next_offset=next_offset,
+        source_leader_epoch=point.leader_epoch,
+        target_next_offset=at.cursor.target_offset,
+    )
+
+
+async def _record_at(
+    cluster: Cluster, partition: TopicPartition, offset: int
+) -> tuple[Content, bool] | None:
+    """With whether it has the time of its append; None where it is gone, or cannot be read."""
+    try:
+        async for header, batch in read_batches(cluster, partition, offset, offset + 1):
+            for first, records in open_records(batch, header):
+                if first <= offset < first + len(records):
+                    return records[offset - first], header.is_log_append_time
+    except (OffsetGone, WireError):
+        return None
+    return None
+
+
+def _is_copy(original: tuple[Content, bool], copy: tuple[Content, bool]) -> bool:
+    if copy[1]:
+        return original[0][1:] == copy[0][1:]  # a target that stamps its own times
+    return original[0] == copy[0]

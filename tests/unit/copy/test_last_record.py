@@ -1,0 +1,86 @@
+"""A killed slot mirrored more than its head says, and the source had another leader since."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heliograph.copy.found import Blocked, SourceTrouble
+from heliograph.errors import BrokerUnreachable
+from heliograph.model import StallReason
+from tests.kit.batches import NOW_MS
+from tests.kit.fake_cluster import Asked
+from tests.kit.fake_records import records_batch
+from tests.unit.copy.test_resume import Stage, at, head, refused, start
+
+KNOWN = 5
+MIRRORED = 10
+
+
+def append(stage: Stage, count: int, *, later_ms: int = 0) -> None:
+    stage.read.append(records_batch(count, timestamp_ms=NOW_MS + later_ms))
+
+
+def test_a_source_that_lost_only_what_was_mirrored_since_the_head_stalls_its_lane() -> None:
+    stage = Stage()
+    append(stage, 7)
+    append(stage, 3)
+    epoch = stage.read.epoch
+    stage.own(0, MIRRORED)
+    stage.read.truncate(7)
+    append(stage, 20, later_ms=1)
+
+    found = stage.resume(start(), replace(head(KNOWN, KNOWN), source_leader_epoch=epoch))
+
+    assert refused(found) == (StallReason.LOG_TRUNCATED, MIRRORED)
+    assert isinstance(found, Blocked)
+    assert "parts from what was mirrored at offset 7, before 10" in found.detail
+
+
+def test_a_lane_that_read_from_the_new_leader_too_goes_on() -> None:
+    stage = Stage()
+    append(stage, 7)
+    epoch = stage.read.epoch
+    stage.read.elect()
+    append(stage, 3)
+    append(stage, 5, later_ms=1)
+    stage.own(0, 7)
+    stage.own(7, 3)
+
+    found = stage.resume(start(), replace(head(KNOWN, KNOWN), source_leader_epoch=epoch))
+
+    assert at(found) == (MIRRORED, MIRRORED, MIRRORED)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_record_that_is_gone_on_one_side_says_nothing(side: str) -> None:
+    stage = Stage()
+    append(stage, 7)
+    epoch = stage.read.epoch
+    stage.read.elect()
+    append(stage, 20, later_ms=1)
+    stage.own(0, MIRRORED)
+    (stage.read if side == "source" else stage.written).delete_before(MIRRORED)
+
+    found = stage.resume(start(), replace(head(KNOWN, KNOWN), source_leader_epoch=epoch))
+
+    assert at(found) == (MIRRORED, MIRRORED, MIRRORED)
+
+
+def test_a_source_that_cannot_be_read_is_what_the_lane_waits_for() -> None:
+    stage = Stage()
+    append(stage, 7)
+    epoch = stage.read.epoch
+    stage.read.elect()
+    append(stage, 20, later_ms=1)
+    stage.own(0, MIRRORED)
+
+    def unreachable(asked: Asked) -> None:
+        if asked.name == "fetch":
+            raise BrokerUnreachable("cluster A: gone")
+
+    stage.source.before = unreachable
+    known = replace(head(KNOWN, KNOWN), source_leader_epoch=epoch)
+
+    assert isinstance(stage.resume(start(), known), SourceTrouble)
