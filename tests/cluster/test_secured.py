@@ -12,7 +12,7 @@ import sys
 import traceback
 import types
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, MirrorConfig
 from heliograph.config.security import AwsSigning, OAuthConfig, SaslConfig, SecurityConfig
 from heliograph.config.tls.oauth import issue_token
-from heliograph.errors import BrokerError, MirrorError
+from heliograph.errors import BrokerError, BrokerUnreachable, MirrorError
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph_tools.localkafka.spec import login_line
@@ -395,30 +395,54 @@ def test_a_token_signed_for_amazon_is_shown_by_both_client_libraries(
         token = issue_token(OAuthConfig(subject="mirror"))
         return token.text, now_ms() + 900_000
 
+    cluster = signed_by(sign, scene, monkeypatch)
+    orders = TopicPartition(topic=TopicName("orders-plain"), partition=0)
+
+    assert orders.topic in ClusterAdmin(cluster).topic_names()
+    assert asyncio.run(end_of(cluster, orders)) == RECORDS // 2
+
+
+def test_a_token_that_cannot_be_signed_is_said_by_both_client_libraries(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sign(region: str) -> tuple[str, int]:
+        raise LookupError(f"no credentials for {region}")
+
+    cluster = signed_by(sign, scene, monkeypatch)
+    orders = TopicPartition(topic=TopicName("orders-plain"), partition=0)
+    said = "cluster msk.*no token could be signed for AWS_MSK_IAM: LookupError: no credentials for"
+
+    with pytest.raises(BrokerUnreachable, match=said):
+        ClusterAdmin(cluster)
+    with pytest.raises(BrokerUnreachable, match=said):
+        asyncio.run(end_of(cluster, orders))
+
+
+def signed_by(
+    sign: Callable[[str], tuple[str, int]], scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> ClusterConfig:
+    """The cluster that takes any bearer token, as one of Amazon's."""
     played = types.SimpleNamespace(
         MSKAuthTokenProvider=types.SimpleNamespace(generate_auth_token=sign)
     )
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", played)
     oauth = OAuthConfig(aws=AwsSigning(region="eu-west-1"))
-    cluster = ClusterConfig(
+    return ClusterConfig(
         alias=ClusterAlias("msk"),
         bootstrap_servers=(scene.clusters["unsigned"].bootstrap,),
         security=SecurityConfig(
             protocol="SASL_PLAINTEXT", sasl=SaslConfig(mechanism="OAUTHBEARER", oauth=oauth)
         ),
     )
-    orders = TopicPartition(topic=TopicName("orders-plain"), partition=0)
 
-    async def ends() -> int | BrokerError:
-        opened = open_cluster(cluster, "consumer")
-        try:
-            await opened.refresh([orders.topic])
-            return (await opened.list_offsets([orders], LATEST))[orders]
-        finally:
-            opened.close()
 
-    assert orders.topic in ClusterAdmin(cluster).topic_names()
-    assert asyncio.run(ends()) == RECORDS // 2
+async def end_of(cluster: ClusterConfig, at: TopicPartition) -> int | BrokerError:
+    opened = open_cluster(cluster, "consumer")
+    try:
+        await opened.refresh([at.topic])
+        return (await opened.list_offsets([at], LATEST))[at]
+    finally:
+        opened.close()
 
 
 @pytest.mark.parametrize("command", [["status", "--json", "--lanes"], ["config"], ["plan"]])

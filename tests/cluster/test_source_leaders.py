@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,9 @@ from kio.schema.alter_partition_reassignments.v0 import request, response
 
 from heliograph.broker.cluster import Cluster
 from heliograph.config.clients import aiokafka_settings
+from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig
+from heliograph.inspect.dry_run import plan_flows
 from heliograph.model import ClusterAlias
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.inside import InsideMirror, running_inside
@@ -94,6 +97,37 @@ def test_a_lane_reads_from_the_replica_in_its_own_rack(
         produce(two, name, numbered(20, start=100))
         assert way.assert_arrives(name) == 40
     way.assert_exact_map(name)
+
+
+def test_a_rack_that_no_broker_is_in_is_said_and_changes_nothing(
+    two: LocalCluster,
+    pair: dict[str, LocalCluster],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name = create_topic(two, "no-rack", replicas=2, config={"retention.ms": "-1"})
+    produce(two, name, numbered(20))
+    config = write_config(
+        tmp_path / "mm2.properties",
+        {"lost": two, "to": pair["B"]},
+        {"lost->to": {"topics": name}},
+        top={**RECORDS_ONLY, "lost.consumer.client.rack": "east"},
+    )
+    way = route(config, ("lost", two), ("to", pair["B"]))
+    said = (
+        "no broker of lost is in the rack east (they are in north, south): client.rack changes "
+        "nothing, lanes are read from their leaders"
+    )
+
+    with caplog.at_level(logging.INFO), running_inside(config) as mirror:
+        assert way.assert_arrives(name) == 20
+        assert _read_from(mirror) == [_leader_of(two, name)]
+        assert not mirror.slots._shuttle._machine.sources._nearer
+    (planned,) = plan_flows(load_config(config))
+
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged.count(f"lost->to: {said}") == 1
+    assert [note.text for note in planned.notes if note.topic == "client.rack"] == [said]
 
 
 def _leader_of(cluster: LocalCluster, topic: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from heliograph.broker.admin_errors import ErrorLog
@@ -15,14 +14,11 @@ _LOG_LEVEL_CRITICAL: Final = 2
 
 
 def admin_client(cluster: ClusterConfig, errors: ErrorLog) -> Any:
-    """Raises `BrokerError` for settings that no client can have."""
+    """Raises `BrokerError` for settings that no client can have, and without a token."""
     settings = {
         **confluent_settings(cluster, "admin"),
         # librdkafka would write to stderr what `error_cb` hands over anyway.
         "log_level": _LOG_LEVEL_CRITICAL,
         "error_cb": errors.note,
     }
-    try:
-        return AdminClient(settings)
-    except KafkaException as exc:
-        raise errors.translated(exc, "client settings") from exc
+    return errors.opened(AdminClient, settings)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -72,6 +73,21 @@ class ErrorLog:
         with self._lock:
             broken = (self._broken or "").lower()
             return self._all_down and any(word in broken for word in ("refused", "resolve"))
+
+    def opened(self, make: Callable[[Mapping[str, Any]], Any], settings: Mapping[str, Any]) -> Any:
+        """A client with these settings; raises `BrokerError` where there can be none.
+
+        A token is asked for first: librdkafka waits for one for ten seconds, and then keeps to
+        itself why there was none.
+        """
+        try:
+            if "oauth_cb" in settings:
+                settings["oauth_cb"]("")
+            return make(settings)
+        except KafkaException as exc:
+            raise self.translated(exc, "client settings") from exc
+        except BrokerError as exc:
+            raise type(exc)(f"cluster {self._alias}: {exc}") from exc
 
     def note(self, error: KafkaError) -> None:
         """For librdkafka's `error_cb`."""

@@ -428,6 +428,9 @@ async def open_connection(
             await opened.connect()
     except (SaslAuthenticationFailed, UnsupportedSaslMechanismError) as exc:
         raise NotAuthorised(f"{name}: credentials refused") from exc
+    except BrokerError as exc:
+        # Of whoever makes tokens, and does not know for which cluster.
+        raise type(exc)(f"{name}: {exc}") from exc
     except (KafkaError, OSError, TimeoutError, EOFError) as exc:
         why = str(exc) or type(exc).__name__
         raise BrokerUnreachable(f"{name}: {why}") from exc

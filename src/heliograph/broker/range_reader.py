@@ -86,10 +86,7 @@ class PartitionReader:
         if "fetch.message.max.bytes" in (settings or {}):
             # Another name of the same setting.
             whole.pop("max.partition.fetch.bytes", None)
-        try:
-            self._consumer: Any = Consumer(whole)
-        except KafkaException as exc:
-            raise self._errors.translated(exc, "client settings") from exc
+        self._consumer: Any = self._errors.opened(Consumer, whole)
 
     def __enter__(self) -> Self:
         return self

@@ -97,10 +97,7 @@ class RecordWriter:
                 producer.flush(_CLOSE_S_MAX)
 
     def _opened(self) -> Any:
-        try:
-            return Producer(self._settings)
-        except KafkaException as exc:
-            raise self._errors.translated(exc, "client settings") from exc
+        return self._errors.opened(Producer, self._settings)
 
     def _current(self) -> Any:
         with self._lock:

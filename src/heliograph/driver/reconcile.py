@@ -17,6 +17,7 @@ from typing import Protocol
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.blocking import blocking
 from heliograph.broker.clients import Clients
+from heliograph.broker.racks import words_on_rack
 from heliograph.broker.view import ClusterView
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
@@ -143,6 +144,7 @@ class Reconciler:
             for flow in config.flows
         }
         configs = {flow.id: flow for flow in config.flows}
+        self._sources = {flow.id: clients.source(flow.id) for flow in config.flows}
         self._policies = Policies(configs, ledgers)
         self.decided = DecidedFlows()
         self._handing_out = asyncio.Lock()
@@ -353,6 +355,8 @@ class Reconciler:
         provisioning = plan_provisioning(config, selection, source, target)
         for note in provisioning.notes:
             self._say(state, f"{config.id}: {note.topic}: {note.text}", note.weight)
+        if text := words_on_rack(config, self._sources[config.id]):
+            self._say(state, f"{config.id}: {text}", Severity.NOTE)
         prepared = prepare_target(target_admin, config, provisioning)  # I/O: topics before records
         for name, problem in prepared.problems.items():
             self._say(state, f"{config.id}: {name}: {problem}", Severity.PROBLEM)

@@ -10,6 +10,7 @@ from typing import Final
 
 from heliograph.broker.acls import AclAdmin
 from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.racks import words_on_rack
 from heliograph.broker.topic_changes import TopicConfigChanges
 from heliograph.broker.view import ClusterView
 from heliograph.clock import now_ms
@@ -194,6 +195,7 @@ def _outlook(
         }
         provisioning = plan_provisioning(flow, selection, source, target, foreign)
         acls = _acls(flow, selection, reads, writes, ledger) if flow.acls.enabled else None
+        rack = words_on_rack(flow, reads.cluster)
     except BrokerError as exc:
         return FlowPlan(flow=flow.id, selection=selection, problem=str(exc))
     configs = plan_topic_configs(flow, selection, source, target)
@@ -207,6 +209,7 @@ def _outlook(
         *_notes_on_unadopted(selection, unadopted),
         *_notes_on_unmatched(selection),
         *_notes_on_decisions(orders),
+        *([_note(TopicName("client.rack"), rack)] if rack else ()),
     )
     return FlowPlan(
         flow=flow.id,

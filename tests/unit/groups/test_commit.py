@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
+from heliograph.broker.group_view import SHARE_METADATA
 from heliograph.broker.groups import CommitOutcome, GroupAdmin, GroupOffset, GroupState, GroupView
 from heliograph.errors import BrokerError, GroupActive, NotAuthorised
 from heliograph.groups.commit import CommitReport, commit_moves
@@ -86,6 +87,24 @@ def test_a_group_that_is_joined_after_the_look_is_refused_and_the_others_are_wri
     assert not report.is_refused
     assert not report.is_complete
     assert on.written["g0"] == {HERE: GroupOffset(offset=7, metadata="m")}
+
+
+def test_a_share_group_stays_one_on_partitions_where_it_never_stood() -> None:
+    """`--to earliest` gives it an offset there too; committed as an ordinary one it would be
+    refused, or make a consumer group of it."""
+    (stood,) = moves(1)
+    there = TopicPartition(topic=HERE.topic, partition=1)
+    wanted = [
+        replace(stood, metadata=SHARE_METADATA),
+        replace(stood, source=there, target=there, metadata=""),
+    ]
+    on = Coordinator()
+
+    report = done(on, wanted)
+
+    assert report.committed == ("g0",)
+    assert on.written["g0"].keys() == {HERE, there}
+    assert all(offset.is_share for offset in on.written["g0"].values())
 
 
 def test_a_group_that_is_not_shown_keeps_all_from_being_written() -> None:

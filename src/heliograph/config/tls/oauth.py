@@ -92,12 +92,12 @@ def _signed_for_aws(aws: AwsSigning) -> BearerToken:
             signed = signer.generate_auth_token_from_profile(aws.region, aws.profile)
         else:
             signed = signer.generate_auth_token(aws.region)
+        text, expires_ms = signed
+        return BearerToken(text=str(text), life_s=max(0.0, (expires_ms - now_ms()) / 1000))
     except Exception as exc:
         # Whatever AWS's libraries raise: credentials of a machine may be back in a moment.
         why = f"{type(exc).__name__}: {exc}"
         raise BrokerUnreachable(f"no token could be signed for AWS_MSK_IAM: {why}") from exc
-    text, expires_ms = signed
-    return BearerToken(text=text, life_s=max(0.0, (expires_ms - now_ms()) / 1000))
 
 
 def _signer() -> Any:

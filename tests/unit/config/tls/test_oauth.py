@@ -9,11 +9,15 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from heliograph.clock import now_ms
+from heliograph.broker.admin import ClusterAdmin
+from heliograph.broker.groups import GroupAdmin
+from heliograph.broker.range_reader import PartitionReader
+from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import ClusterConfig
 from heliograph.config.secrets import Secret
 from heliograph.config.security import AwsSigning, OAuthConfig, SaslConfig, SecurityConfig
@@ -212,6 +216,43 @@ def test_a_signer_that_fails_is_a_sentence_and_is_asked_again(signer: PlayedSign
     signer.error = None
 
     assert issue_token(config).text == "signed-2"
+
+
+@pytest.mark.parametrize("answer", [None, "token", ("token", None)])
+def test_a_signer_that_answers_nonsense_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    played = types.SimpleNamespace(generate_auth_token=lambda _: answer)
+    module = types.SimpleNamespace(MSKAuthTokenProvider=played)
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", module)
+
+    with pytest.raises(BrokerUnreachable, match="no token could be signed for AWS_MSK_IAM: "):
+        issue_token(OAuthConfig(aws=AwsSigning(region="eu-1")))
+
+
+@pytest.mark.parametrize(
+    "open_client", [ClusterAdmin, GroupAdmin, partial(PartitionReader, read_committed=True)]
+)
+def test_a_client_without_a_token_says_why_and_does_not_wait(
+    signer: PlayedSigner, open_client: Callable[[ClusterConfig], object]
+) -> None:
+    """librdkafka would wait for ten seconds and say that no token was set."""
+    signer.error = LookupError("Unable to locate credentials")
+    sasl = SaslConfig(mechanism="OAUTHBEARER", oauth=OAuthConfig(aws=AwsSigning(region="eu-1")))
+    cluster = ClusterConfig(
+        alias=ClusterAlias("msk"),
+        bootstrap_servers=("127.0.0.1:1",),
+        security=SecurityConfig(protocol="SASL_PLAINTEXT", sasl=sasl),
+    )
+    began_s = monotonic_s()
+
+    with pytest.raises(
+        BrokerUnreachable,
+        match="cluster msk: no token could be signed for AWS_MSK_IAM: LookupError: Unable to",
+    ):
+        open_client(cluster)
+
+    assert monotonic_s() - began_s < 5
 
 
 def test_a_machine_without_the_signer_is_told_what_to_install(
