@@ -429,7 +429,9 @@ async def open_connection(
     except (SaslAuthenticationFailed, UnsupportedSaslMechanismError) as exc:
         raise NotAuthorised(f"{name}: credentials refused") from exc
     except BrokerError as exc:
-        # Of whoever makes tokens, and does not know for which cluster.
+        # Of whoever makes tokens, and does not know for which cluster; aiokafka closes the
+        # connection for its own errors only.
+        opened.close()
         raise type(exc)(f"{name}: {exc}") from exc
     except (KafkaError, OSError, TimeoutError, EOFError) as exc:
         why = str(exc) or type(exc).__name__
