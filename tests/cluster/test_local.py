@@ -25,10 +25,10 @@ from confluent_kafka.admin import (
 )
 from typer.testing import CliRunner, Result
 
+from heliograph.cache import cache_folder
 from heliograph.errors import LocalClusterError
 from heliograph_tools.cli.local import local
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, start_clusters
-from heliograph_tools.localkafka.kafka import cache_folder
 from tests.kit.clusters import FAST_JAVA, FAST_START, ClusterFactory, is_alive
 from tests.kit.inside import carry
 from tests.kit.records import numbered, produce, read_all

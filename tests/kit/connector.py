@@ -10,8 +10,9 @@ from typing import Final
 
 import pyspark
 
+from heliograph.cache import cache_folder
 from heliograph_tools.localkafka.java import java_executable
-from heliograph_tools.localkafka.kafka import cache_folder, file_lock
+from heliograph_tools.localkafka.kafka import file_lock
 
 # No release for the engine of this project resolves, nor does any other whole; this set runs on it.
 _ARTIFACTS: Final = (

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from heliograph_tools.localkafka.kafka import cache_folder, kafka_classpath
+from heliograph.cache import cache_folder
+from heliograph_tools.localkafka.kafka import kafka_classpath
 from tests.kit.clusters import FAST_JAVA
 
 TUTORIAL: Final = Path(__file__).parents[2] / "docs" / "tutorial.md"

@@ -62,7 +62,8 @@ def main(orders: list[Order]) -> None:
         "spark.sql.shuffle.partitions": "1",
         "spark.task.cpus": "1",
     }
-    with running_session(engine("local[2]", spark=settings)) as session:
+    with running_session(engine("local[2]", spark=settings)) as context:
+        session = SparkSession(context)
         held = {order.out: threading.Event() for order in orders if order.hold_batch is not None}
         for turn in sorted({order.turn for order in orders}):
             queries = {

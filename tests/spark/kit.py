@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from heliograph.config.schema import EngineConfig
 from heliograph.engine.session import start_session, stop_session
@@ -39,16 +39,17 @@ def engine(
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(
             [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
         ),
-        "spark.driver.extraJavaOptions": LIGHT_JVM,
         "spark.executor.extraJavaOptions": light_jvm(),
     } | dict(spark or {})
+    if not master.startswith("local"):
+        settings.setdefault("spark.driver.extraJavaOptions", LIGHT_JVM)
     if journal is not None:
         settings[f"spark.executorEnv.{JOURNAL_VARIABLE}"] = str(journal)
     return EngineConfig(master=master, lease_ms_max=lease_ms, link_host=link_host, spark=settings)
 
 
 @contextmanager
-def running_session(config: EngineConfig) -> Iterator[SparkSession]:
+def running_session(config: EngineConfig) -> Iterator[SparkContext]:
     session = start_session(config)
     try:
         yield session
@@ -73,10 +74,10 @@ class OutsideSlots:
         )
         self.token = self._slots._token
 
-    def start(self, session: SparkSession, count: int) -> None:
+    def start(self, session: SparkContext, count: int) -> None:
         self._loop.wait(self._slots.start(session, count))
 
-    def use(self, session: SparkSession) -> None:
+    def use(self, session: SparkContext) -> None:
         self._loop.call(lambda: self._slots.use(session))
 
     def resize(self, count: int) -> None:
@@ -118,7 +119,7 @@ class OutsideSlots:
 
 @contextmanager
 def running_slots(
-    session: SparkSession,
+    session: SparkContext,
     config: EngineConfig,
     *,
     count: int = 2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from heliograph.audit.findings import FindingKind, UnitOutcome
 from heliograph.audit.job import new_order, run_audit
@@ -23,14 +23,14 @@ FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
+def session() -> Iterator[SparkContext]:
     config = engine("local-cluster[2,1,1024]").model_copy(update={"slot_cpus": 1.0})
     with running_session(config) as session:
         yield session
 
 
 def test_every_unit_has_an_outcome_that_says_what_is_missing_where(
-    session: SparkSession, pair: dict[str, LocalCluster], topic: TopicNames
+    session: SparkContext, pair: dict[str, LocalCluster], topic: TopicNames
 ) -> None:
     name = topic("framed")
     records = rows(6_000)
@@ -54,7 +54,7 @@ def test_every_unit_has_an_outcome_that_says_what_is_missing_where(
 
 
 def test_a_cluster_that_cannot_be_read_is_a_problem_of_its_unit_and_not_a_job_without_end(
-    session: SparkSession, pair: dict[str, LocalCluster], topic: TopicNames
+    session: SparkContext, pair: dict[str, LocalCluster], topic: TopicNames
 ) -> None:
     name = topic("absent")
     lasting_topic(pair["A"], name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from heliograph.config.schema import EngineConfig
 from heliograph.engine.probe import missing_imports
@@ -34,13 +34,13 @@ def config() -> EngineConfig:
 
 
 @pytest.fixture(scope="module")
-def session(config: EngineConfig) -> Iterator[SparkSession]:
+def session(config: EngineConfig) -> Iterator[SparkContext]:
     with running_session(config) as session:
         yield session
 
 
 def test_a_killed_executor_costs_only_its_own_slot(
-    session: SparkSession, config: EngineConfig
+    session: SparkContext, config: EngineConfig
 ) -> None:
     with running_slots(session, config) as slots:
         slots.apply({S0: (lane(0),), S1: (lane(1),)})
@@ -55,10 +55,10 @@ def test_a_killed_executor_costs_only_its_own_slot(
         assert after[1].generation > before[1].generation
 
 
-def test_the_package_reaches_executors_by_itself(session: SparkSession) -> None:
-    context = session.sparkContext
+def test_the_package_reaches_executors_by_itself(session: SparkContext) -> None:
+
     answers = (
-        context.parallelize([0], 1)
+        session.parallelize([0], 1)
         .mapPartitions(lambda rows: missing_imports(("heliograph",), rows))
         .collect()
     )
@@ -66,10 +66,10 @@ def test_the_package_reaches_executors_by_itself(session: SparkSession) -> None:
     assert "heliograph.zip" in answers[0][2]
 
 
-def test_what_executors_lack_is_named_in_one_sentence(session: SparkSession) -> None:
+def test_what_executors_lack_is_named_in_one_sentence(session: SparkContext) -> None:
     with pytest.raises(
         EngineError, match="lacks no_such_module, no_other: install what is"
     ) as told:
-        verify_executors(session.sparkContext, ("pydantic", "no_such_module", "no_other"))
+        verify_executors(session, ("pydantic", "no_such_module", "no_other"))
 
     assert "\n" not in str(told.value)

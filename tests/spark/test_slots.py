@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from heliograph.config.schema import ClusterConfig, EngineConfig
 from heliograph.config.secrets import Secret
@@ -56,13 +56,13 @@ def config(event_log: Path) -> EngineConfig:
 
 
 @pytest.fixture(scope="module")
-def session(config: EngineConfig) -> Iterator[SparkSession]:
+def session(config: EngineConfig) -> Iterator[SparkContext]:
     with running_session(config) as session:
         yield session
 
 
 @pytest.fixture
-def slots(session: SparkSession, config: EngineConfig) -> Iterator[OutsideSlots]:
+def slots(session: SparkContext, config: EngineConfig) -> Iterator[OutsideSlots]:
     with running_slots(session, config) as slots:
         yield slots
 
@@ -146,7 +146,7 @@ def test_a_frozen_slot_loses_its_lanes_after_the_lease_and_not_before(
 
 
 def test_a_slot_that_fails_says_why_and_is_started_again(
-    session: SparkSession, config: EngineConfig
+    session: SparkContext, config: EngineConfig
 ) -> None:
     with running_slots(session, config, count=1, carrier=BrokenCarrier) as slots:
         slots.apply({S0: (lane(0),)})
@@ -185,7 +185,7 @@ def test_draining_settles_every_lane_and_ends_every_task(slots: OutsideSlots) ->
     assert all(isinstance(settled.state, Idle) for settled in slots.progress().values())
 
 
-def test_a_worker_serves_slot_after_slot(session: SparkSession, config: EngineConfig) -> None:
+def test_a_worker_serves_slot_after_slot(session: SparkContext, config: EngineConfig) -> None:
     pids = []
     for _ in range(2):
         with running_slots(session, config, count=1) as slots:
@@ -198,7 +198,7 @@ def test_a_worker_serves_slot_after_slot(session: SparkSession, config: EngineCo
 
 
 def test_credentials_show_nowhere(
-    session: SparkSession, config: EngineConfig, event_log: Path
+    session: SparkContext, config: EngineConfig, event_log: Path
 ) -> None:
     alias = ClusterAlias("A")
     cluster = ClusterConfig(
@@ -215,7 +215,7 @@ def test_credentials_show_nowhere(
         commands = [p.info["cmdline"] for p in psutil.process_iter(["cmdline"])]
         slots.drain(20)
         events = b"".join(file.read_bytes() for file in event_log.rglob("*") if file.is_file())
-        spoken = repr((commands, session.sparkContext.getConf().getAll(), slots.health()))
+        spoken = repr((commands, session.getConf().getAll(), slots.health()))
 
     assert b"SparkListenerTaskEnd" in events
     for hidden in (SECRET, token.hex(), repr(token)):
@@ -224,7 +224,7 @@ def test_credentials_show_nowhere(
 
 
 def test_a_second_session_in_one_process_is_refused(
-    session: SparkSession, config: EngineConfig
+    session: SparkContext, config: EngineConfig
 ) -> None:
     with pytest.raises(EngineError, match="already running"):
         start_session(config)

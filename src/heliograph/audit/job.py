@@ -48,7 +48,7 @@ def run_audit(
 ) -> None:
     """Compare all units; `on_outcome` hears of each when it is done, in the caller's thread.
 
-    `session` is a SparkSession. Raises `EngineError` when Spark cannot run the job.
+    `session` is a SparkContext. Raises `EngineError` when Spark cannot run the job.
     """
     run_units(
         session,

@@ -85,8 +85,7 @@ class LaneMachine:
 
     def on(self, lane: CarriedLane, event: LaneEvent) -> None:
         """Every event in every phase; what is not named changes nothing."""
-        phase, learned = lane.phase, lane.learned
-        lane.unreported = True
+        phase, learned, lane.unreported = lane.phase, lane.learned, True
         match event, phase:
             case _, Closed():
                 self._slot.settled.set()  # perhaps the last answer that `Shuttle.remove` waits for

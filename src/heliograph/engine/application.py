@@ -40,7 +40,7 @@ class SparkApplication:
 
     @property
     def session(self) -> Any:
-        """A SparkSession. Raises `EngineError` while there is none."""
+        """A SparkContext. Raises `EngineError` while there is none."""
         if self._session is None:
             raise EngineError(_GONE)
         return self._session

@@ -23,13 +23,13 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
 
 import heliograph
 from heliograph.clock import monotonic_s
 from heliograph.config.schema import ClusterConfig, EngineConfig
 from heliograph.config.secrets import Secret, is_secret_key
 from heliograph.config.sections import Section
+from heliograph.engine.class_archive import archive_of, archive_options, record_later
 from heliograph.engine.java import check_java
 from heliograph.engine.master import (
     executors_watched,
@@ -44,6 +44,7 @@ from heliograph.model import ClusterAlias
 _log: Final = logging.getLogger(__name__)
 _TASK_FAILURES_MAX: Final = 1_000_000
 """A slot is replaced for as long as the mirror runs, so Spark must never give its job up."""
+_JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LIGHT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVM carries no records, so it need not compile well: half the CPU of its start is saved."""
 _LOCAL: Final = re.compile(r"local(?:\[\s*(\d+|\*)\s*\])?$")
@@ -71,21 +72,23 @@ def start_session(
     clusters: Mapping[ClusterAlias, ClusterConfig] | None = None,
     secret_variables: Collection[str] = (),
     say: Callable[[str], None] | None = None,
-) -> SparkSession:
-    """The session for `engine`; `say` hears what is being done. Raises `EngineError`.
+) -> SparkContext:
+    """Spark as `engine` wants it; `say` hears what is being done. Raises `EngineError`.
 
+    A context, not a `SparkSession`: to load Spark SQL takes a JVM a second, and slots need none.
     `clusters` are those whose credentials slots will be given. `secret_variables` are not in the
     environment of the processes started here.
     """
     tell = say or (lambda _: None)
     if SparkContext._active_spark_context is not None:
         raise EngineError("a Spark session is already running in this process")
-    check_java()
+    java = check_java()
+    archive = archive_of(java) if _has_own_jvm(engine) else None
     scratch = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     has_secrets = any(_holds_secrets(cluster) for cluster in (clusters or {}).values())
     given = SparkConf(loadDefaults=_PASSED_BY_SPARK_SUBMIT in os.environ)
-    conf = _conf(engine, scratch, given, has_secrets=has_secrets)
+    conf = _conf(engine, scratch, given, has_secrets=has_secrets, archive=archive)
     master = conf.get("spark.master", "") or ""
     require_answer(master)
     _set_environment(engine, master)
@@ -94,12 +97,12 @@ def start_session(
     log = scratch / "spark.log"
     try:
         with _environment_without(secret_variables):
-            context = _start_context(conf, log)
+            context = _start_context(conf, log, archive)
         if threading.current_thread() is threading.main_thread():
             # SparkContext takes Ctrl-C for itself and cancels all jobs: what should drain would
             # die.
             signal.signal(signal.SIGINT, heard)
-        return _prepare(context, engine, scratch, tell, has_secrets=has_secrets)
+        _prepare(context, engine, scratch, tell, has_secrets=has_secrets)
     except EngineError:
         forget_session()
         raise
@@ -107,6 +110,9 @@ def start_session(
         # AttributeError: a context that stopped by itself has no JVM behind its attributes.
         forget_session()
         raise EngineError(f"Spark did not start on {master}: {_why(log, exc)}") from exc
+    if archive is not None:
+        record_later(archive)
+    return context
 
 
 def _prepare(
@@ -116,7 +122,7 @@ def _prepare(
     tell: Callable[[str], None],
     *,
     has_secrets: bool,
-) -> SparkSession:
+) -> None:
     context.setLogLevel(engine.spark.get("spark.log.level", "ERROR"))
     # A JVM that ends cuts the connection; by default that is a traceback on stderr.
     context._accumulatorServer.handle_error = _log_cut
@@ -130,17 +136,16 @@ def _prepare(
         context.addPyFile(str(_pack(scratch)))
         with executors_watched(context):
             verify_executors(context)
-    return SparkSession(context)
 
 
 def _log_cut(request: object, address: object) -> None:
     _log.debug("the connection of Spark's accumulators at %s was cut", address)
 
 
-def stop_session(session: SparkSession) -> None:
+def stop_session(context: SparkContext) -> None:
     """End Spark; whatever state it is in."""
     try:
-        session.stop()
+        context.stop()
     except (Py4JError, PySparkException, OSError, AttributeError) as exc:
         _log.debug("Spark did not stop in order: %s", _telling_line(exc))
         forget_session()
@@ -163,7 +168,6 @@ def forget_session() -> None:
         except (Py4JError, OSError) as exc:
             _log.debug("connections to a JVM that ended: %s", exc)
         SparkContext._gateway = SparkContext._jvm = None
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def is_startable() -> bool:
@@ -176,9 +180,9 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def task_slots(session: SparkSession, engine: EngineConfig) -> int:
+def task_slots(context: SparkContext, engine: EngineConfig) -> int:
     """How many slots fit on the cores Spark has at the moment."""
-    return max(1, int(session.sparkContext.defaultParallelism / engine.slot_cpus))
+    return max(1, int(context.defaultParallelism / engine.slot_cpus))
 
 
 def verify_executors(context: SparkContext, required: tuple[str, ...] = REQUIRED) -> None:
@@ -200,7 +204,20 @@ def verify_executors(context: SparkContext, required: tuple[str, ...] = REQUIRED
             )
 
 
-def _conf(engine: EngineConfig, scratch: Path, given: SparkConf, *, has_secrets: bool) -> SparkConf:
+def _has_own_jvm(engine: EngineConfig) -> bool:
+    """Whether the JVM is started here, with options of ours: those of an operator stand alone."""
+    is_ours = is_local(engine.master or "local[*]") and _PASSED_BY_SPARK_SUBMIT not in os.environ
+    return is_ours and _JVM_OPTIONS not in engine.spark
+
+
+def _conf(
+    engine: EngineConfig,
+    scratch: Path,
+    given: SparkConf,
+    *,
+    has_secrets: bool,
+    archive: Path | None = None,
+) -> SparkConf:
     """`given` with what a mirror needs; it holds what spark-submit was told, the master as well."""
     master = _with_retries(engine.master or given.get("spark.master", "") or "local[*]")
     settings = {
@@ -225,7 +242,7 @@ def _conf(engine: EngineConfig, scratch: Path, given: SparkConf, *, has_secrets:
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": _LIGHT_JVM,
+            _JVM_OPTIONS: f"{_LIGHT_JVM} {archive_options(archive) if archive else ''}".strip(),
             # A JVM that is killed leaves its files; in here they go with everything else.
             "spark.local.dir": str(scratch),
         }
@@ -263,10 +280,18 @@ def _set_environment(engine: EngineConfig, master: str) -> None:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 
-def _start_context(conf: SparkConf, log: Path) -> SparkContext:
+def _start_context(conf: SparkConf, log: Path, archive: Path | None) -> SparkContext:
     with log.open("wb") as stderr:
         began_s = monotonic_s()
-        gateway = _gateway(conf, stderr)
+        try:
+            gateway = _gateway(conf, stderr)
+        except PySparkException:
+            if archive is None or not archive.exists():
+                raise
+            # Java refuses an archive that does not fit, and may die of one that a disk has damaged.
+            conf.set(_JVM_OPTIONS, _LIGHT_JVM)
+            gateway = _gateway(conf, stderr)
+            archive.unlink(missing_ok=True)
         seconds = register_s_max(monotonic_s() - began_s)
         master, jvm = conf.get("spark.master", "") or "", getattr(gateway, "proc", None)
         with register_in_time(master, jvm, seconds):

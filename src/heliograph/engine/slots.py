@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from heliograph.broker.blocking import Changed, blocking
 from heliograph.config.schema import EngineConfig
@@ -65,11 +64,11 @@ class Slots:
         self.count = 0
         """How many slots there should be."""
 
-    async def start(self, session: SparkSession, count: int) -> None:
+    async def start(self, context: SparkContext, count: int) -> None:
         """Submit `count` slots and do not wait for them; `health` says when they run."""
         self._loop = asyncio.get_running_loop()
-        self._context = session.sparkContext
-        self._host = await blocking(_link_host, session, self._engine)
+        self._context = context
+        self._host = await blocking(_link_host, context, self._engine)
         link = LinkServer(
             host=self._host, token=self._token, listener=self._crew, on_failure=self._notify
         )
@@ -78,9 +77,9 @@ class Slots:
         link.every(TICK_S, self._crew.tick)
         self.resize(count)
 
-    def use(self, session: SparkSession) -> None:
-        """Start slots in this session from here on; the one there was is gone."""
-        self._context = session.sparkContext
+    def use(self, context: SparkContext) -> None:
+        """Start slots in this one from here on; the one there was is gone."""
+        self._context = context
         self._open_crew().proceed()
 
     def resize(self, count: int) -> None:
@@ -213,8 +212,7 @@ class Slots:
         return True
 
 
-def _link_host(session: SparkSession, engine: EngineConfig) -> str:
-    context = session.sparkContext
+def _link_host(context: SparkContext, engine: EngineConfig) -> str:
     if is_local(context.master):
         return "127.0.0.1"
     return engine.link_host or str(context.getConf().get("spark.driver.host"))

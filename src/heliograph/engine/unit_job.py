@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from heliograph.errors import EngineError
 
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 def run_units(
-    session: SparkSession,
+    context: SparkContext,
     name: str,
     units: Sequence[U],
     work: Callable[[U], R],
@@ -43,7 +43,6 @@ def run_units(
     Raises `EngineError` when Spark cannot run the job. Interrupted, or wanted no more, it cancels
     what still runs.
     """
-    context = session.sparkContext
     results = context.accumulator([], _Results())
     rows = [pickle.dumps(unit) for unit in units]
     slices = max(1, len(rows) if tasks_max is None else min(tasks_max, len(rows)))

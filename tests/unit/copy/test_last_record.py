@@ -13,7 +13,7 @@ from tests.kit.batches import NOW_MS
 from tests.kit.fake_cluster import Asked
 from tests.kit.fake_records import records_batch
 from tests.kit.lane_records import head, start
-from tests.unit.copy.test_resume import Stage, at, refused
+from tests.unit.copy.resume_kit import Stage, at, refused
 
 KNOWN = 5
 MIRRORED = 10

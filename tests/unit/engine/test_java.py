@@ -21,7 +21,7 @@ def a_java_that_says(folder: Path, version_line: str) -> Path:
 def test_the_java_of_java_home_counts_before_that_of_path(tmp_path: Path) -> None:
     home = a_java_that_says(tmp_path, 'openjdk version "21.0.2" 2024-01-16')
 
-    assert check_java({"JAVA_HOME": str(home), "PATH": "/nowhere"}) == 21
+    assert check_java({"JAVA_HOME": str(home), "PATH": "/nowhere"}).major == 21
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,12 @@ def test_no_java_says_what_to_install() -> None:
 def test_a_java_home_without_java_is_named(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="which has no bin/java"):
         check_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_the_version_is_read_from_the_file_beside_java_where_there_is_one(tmp_path: Path) -> None:
+    home = a_java_that_says(tmp_path, "this Java was asked, which takes a tenth of a second")
+    (home / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="21.0.4"\n', encoding="utf-8")
+
+    java = check_java({"JAVA_HOME": str(home)})
+
+    assert (java.major, java.version) == (21, "21.0.4")

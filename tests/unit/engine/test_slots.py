@@ -22,10 +22,6 @@ class PlayedContext:
     master = "local[2]"
 
 
-class PlayedSparkSession:
-    sparkContext = PlayedContext()  # noqa: N815 - Spark's name
-
-
 class PlayedJob:
     """Ends when it is cancelled, if it does."""
 
@@ -60,7 +56,7 @@ def played_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def started(count: int = 2, on_change: Callable[[], None] = lambda: None) -> Slots:
     slots = Slots(clusters={}, engine=EngineConfig(), on_change=on_change)
-    session: Any = PlayedSparkSession()
+    session: Any = PlayedContext()
     await slots.start(session, count)
     return slots
 

@@ -23,10 +23,11 @@ from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import IO, Any, Final
 
+from heliograph.cache import cache_folder
 from heliograph.clock import monotonic_s
 from heliograph.errors import LocalClusterError, MirrorError
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
-from heliograph_tools.localkafka.kafka import OnProgress, cache_folder
+from heliograph_tools.localkafka.kafka import OnProgress
 from heliograph_tools.localkafka.ports import LOOPBACK
 from heliograph_tools.localkafka.sample import write_sample
 from heliograph_tools.localkafka.storage import write_private

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
-import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from heliograph.cache import cache_folder
 from heliograph.errors import LocalClusterError
 from heliograph_tools.localkafka.java import java_executable
 
@@ -25,13 +25,6 @@ _RESOLVE_TIMEOUT_S: Final = 900
 _LOG_LINES_MAX: Final = 15
 
 OnProgress = Callable[[str], None]
-
-
-def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """`$HELIOGRAPH_CACHE`, else `~/.cache/heliograph`; not created here."""
-    env = os.environ if environ is None else environ
-    configured = env.get("HELIOGRAPH_CACHE", "")
-    return Path(configured) if configured else Path.home() / ".cache" / "heliograph"
 
 
 def kafka_classpath(

@@ -9,7 +9,8 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from heliograph_tools.localkafka.kafka import cache_folder, file_lock
+from heliograph.cache import cache_folder
+from heliograph_tools.localkafka.kafka import file_lock
 
 _LOCK_SUFFIX: Final = ".lock"
 

@@ -29,13 +29,13 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from heliograph.cache import cache_folder
 from heliograph.clock import monotonic_s
 from heliograph.errors import LocalClusterError
 from heliograph_tools.localkafka.java import java_executable, java_version
 from heliograph_tools.localkafka.kafka import (
     KAFKA_VERSION,
     OnProgress,
-    cache_folder,
     file_lock,
     kafka_classpath,
 )
