@@ -126,6 +126,8 @@ class Lane:
     on_existing: OnExisting = OnExisting.APPEND
     read_committed: bool = True
     paused: bool = False
+    limits: tuple[str, ...] = ()
+    """Names of the limits in bytes a second that the lane keeps, each with others."""
 
 
 class StallReason(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +23,13 @@ from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
 from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import Route, lasting_topic, route, write_config
-from tests.kit.records import numbered, produce
+from tests.kit.records import NewRec, numbered, produce
 from tests.kit.topics import wait_until
 
 _RECORDS: Final = 100
 _FOLLOW_S_MAX: Final = 2.0
+_BULK: Final = 16_000
+_MEASURED_S: Final = 6.0
 _BUSY_S: Final = 6.0
 """What a busy machine may add to it."""
 
@@ -182,6 +185,37 @@ def test_excluded_topics_and_stopped_flows_leave_the_slots_and_come_back_where_t
     flow.assert_exact_map(orders)
 
 
+def test_a_throttle_is_held_while_lanes_catch_up_and_lifted_again(
+    way: tuple[Route, str, str],
+) -> None:
+    flow, orders, logs = way
+    bulk = [NewRec(value=os.urandom(1_000)) for _ in range(_BULK)]
+    produce(flow.source, orders, bulk, batch_bytes_max=16_384)
+    produce(flow.source, logs, numbered(_RECORDS))
+
+    said = decided(flow, "throttle", "1MB/s", "--topic", orders, "--for", "1h")
+    with running_inside(flow.config, leased=True) as inside:
+
+        def received() -> int:
+            found = inside.slots.progress().items()
+            return sum(at.received_bytes for lane, at in found if lane.source.topic == orders)
+
+        flow.await_records(logs, _RECORDS)
+        wait_until(lambda: received() > 1_000_000, "the first megabyte", timeout_s=30, poll_s=0.05)
+        began_s, before = time.monotonic(), received()
+        time.sleep(_MEASURED_S)
+        rate = (received() - before) / (time.monotonic() - began_s)
+        shown = {str(lane.lane.source.topic): lane.decided for lane in statuses(flow)}
+        decided(flow, "throttle", "none", "--topic", orders)
+        flow.await_records(orders, _BULK, timeout_s=20)
+
+    assert said["changes"][0]["after"] == "copying, at most 1 MB/s"
+    assert rate == pytest.approx(1_000_000, rel=0.05)
+    assert [each.bytes_per_s for each in shown[orders].throttles] == [1_000_000]
+    assert shown[logs].throttles == ()
+    assert flow.assert_arrives(orders) == _BULK
+
+
 def test_what_cannot_be_decided_is_refused_in_one_sentence_and_nothing_is_written(
     way: tuple[Route, str, str],
 ) -> None:
@@ -194,6 +228,8 @@ def test_what_cannot_be_decided_is_refused_in_one_sentence_and_nothing_is_writte
         "name the topic": ("pause", file, "--partition", "0"),
         "neither a name nor a regex": ("pause", file, "--topic", "ord(ers"),
         "in the past": ("pause", file, "--until", "2020-01-31T04:03:00Z"),
+        "not a rate": ("throttle", file, "fast"),
+        "not a list of numbers": ("pin", file, "--slots", "first"),
         "x->y": ("pause", file, "--flow", "x->y"),
         "has a decision 0123456789": ("decisions", file, "--withdraw", "0123456789"),
     }

@@ -1,4 +1,5 @@
-"""Real `heliograph run`s share a file's flows; one follows another that was stopped or killed."""
+"""Real `heliograph run`s share a file's flows; one follows another that was stopped or killed, and
+what was decided a moment before."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from typing import Final
 from heliograph.config.load import load_config
 from heliograph.inspect.status import FlowStatus, StatusReader
 from heliograph_tools.localkafka.cluster import LocalCluster
+from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
 from tests.kit.inside import carry
 from tests.kit.mirror import lasting_topic, route, write_config
 from tests.kit.records import numbered, produce
 from tests.kit.runs import MirrorRun, mirror_runs
+from tests.kit.topics import wait_until
 
 # As on another machine: nothing tells the driver that the other's process is gone.
 _ELSEWHERE: Final = (
@@ -68,13 +71,24 @@ def test_drivers_share_flows_and_follow_each_other_when_stopped_or_killed(
         runs.append(third)
         third.wait_for_words("standby")
         third.await_running()
+        decided = heliograph("pause", file, "--flow", there, "--topic", name, "--why", "a test")
         killed_s = time.monotonic()
         second.kill()
         third.wait_for_words("taken over")
         led_s = time.monotonic() - killed_s
         left = statuses(file)
+        third.wait_for_words("decided by")
+        produce(pair["A"], name, numbered(_MORE, start=_FIRST + _MORE))
+        wait_until(
+            lambda: {lane.state for lane in statuses(file)[there].lanes} == {"paused"},
+            "a paused lane of the one that took over",
+            timeout_s=20,
+        )
+        held = way.appended(name)
+        resumed = heliograph("resume", file, "--flow", there, "--topic", name)
+        way.await_records(name, _FIRST + 2 * _MORE)
 
-        produce(pair["A"], name, numbered(_LOAD, start=_FIRST + _MORE))
+        produce(pair["A"], name, numbered(_LOAD, start=_FIRST + 2 * _MORE))
         third.send_signal(signal.SIGTERM)
         third.wait_for_words("press Ctrl-C again")
         signalled_s = time.monotonic()
@@ -90,11 +104,13 @@ def test_drivers_share_flows_and_follow_each_other_when_stopped_or_killed(
     assert stopped_code == 0, first.last_words
     assert led_s < _KILLED_S_MAX
     assert leader(left[there]) == third.pid
+    assert (decided.code, resumed.code) == (0, 0), decided.err + resumed.err
+    assert held == _FIRST + _MORE
     assert back not in third.said
     # Where all had settled before the second signal came, the first one ended it.
     assert code in (0, 128 + signal.SIGTERM)
     assert ended_s < _END_S_MAX
-    assert way.assert_arrives(name) == _FIRST + _MORE + _LOAD
+    assert way.assert_arrives(name) == _FIRST + 2 * _MORE + _LOAD
     way.assert_exact_map(name)
 
 

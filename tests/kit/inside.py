@@ -65,6 +65,7 @@ class InsideSlots:
         self._lanes: dict[LaneId, Lane] = {}
         self._told: dict[LaneId, LaneProgress] = {}
         self._paused: set[LaneId] = set()
+        self._limits: dict[str, int] = {}
 
         async def begin() -> tuple[Shuttle, asyncio.Task[None]]:
             shuttle = Shuttle(clusters, bytes_max=bytes_max, limits=limits)
@@ -80,23 +81,32 @@ class InsideSlots:
         wanted = {lane.id: lane for lanes in assignment.values() for lane in lanes}
         leaving = self._lanes.keys() - wanted.keys()
         # As the roster: a lane that is only paused, or goes on, stays as it is otherwise.
-        kept = {
-            id_: lane
-            for id_, lane in wanted.items()
-            if id_ in self._lanes and replace(lane, paused=False) == self._lanes[id_]
-        }
-        specs = {id_: replace(lane, paused=False) for id_, lane in wanted.items()}
+        specs = {id_: replace(lane, paused=False, limits=()) for id_, lane in wanted.items()}
+        kept = {id_: wanted[id_] for id_, lane in specs.items() if self._lanes.get(id_) == lane}
         paused = {id_ for id_, lane in wanted.items() if lane.paused}
 
         async def change() -> None:
             self._shuttle.discard(lane for lane in leaving if lane.flow in abandoned)
             await self._shuttle.remove(leaving)
             self._shuttle.add(lane for id_, lane in wanted.items() if id_ not in kept)
+            for id_, lane in kept.items():
+                self._shuttle.limit([id_], lane.limits)
             self._shuttle.pause(id_ for id_ in kept if id_ in paused - self._paused)
             self._shuttle.resume(id_ for id_ in kept if id_ in self._paused - paused)
 
         self._call(change())
         self._lanes, self._paused = specs, paused
+
+    def throttle(self, limits: Mapping[str, int]) -> None:
+        """The one slot has all of each."""
+
+        async def limit() -> None:
+            for name in {*limits, *self._limits}:
+                if limits.get(name) != self._limits.get(name):
+                    self._shuttle.throttle(name, limits.get(name))
+
+        self._call(limit())
+        self._limits = dict(limits)
 
     def resume(self, ids: Iterable[LaneId]) -> None:
         async def go_on() -> None:

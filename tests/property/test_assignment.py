@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.driver.assignment import IMBALANCE_MAX, assign
+from heliograph.driver.assignment import IMBALANCE_MAX, Places, assign
 from heliograph.model import ClusterAlias, FlowId, LaneId, SlotId, TopicName, TopicPartition
 
 FLOWS = [FlowId(source=ClusterAlias(source), target=ClusterAlias("B")) for source in "ACD"]
@@ -41,7 +41,7 @@ def test_every_lane_has_exactly_one_slot_that_exists(
     pins: dict[LaneId, frozenset[SlotId]],
     widths: dict[FlowId, int],
 ) -> None:
-    placed = assign(lanes, slots, history, weights, pins, widths)
+    placed = assign(lanes, slots, history, weights, Places(pinned=pins), widths)
 
     assert placed.keys() == set(lanes)
     assert set(placed.values()) <= set(slots)
@@ -59,8 +59,8 @@ def test_no_flow_is_wider_than_it_may_be(
     pins: dict[LaneId, frozenset[SlotId]],
     widths: dict[FlowId, int],
 ) -> None:
-    placed = assign(lanes, slots, history, weights, pins, widths)
-    later = assign(lanes, slots, placed, weights, pins, widths)
+    placed = assign(lanes, slots, history, weights, Places(pinned=pins), widths)
+    later = assign(lanes, slots, placed, weights, Places(pinned=pins), widths)
 
     for flow, width in widths.items():
         own = [lane for lane in lanes if lane.flow == flow and lane not in pins]

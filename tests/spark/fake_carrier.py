@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from heliograph.engine.task import Clusters
-from heliograph.model import Copying, FlowId, Idle, Lane, LaneId, LaneProgress, LaneState, Paused
+from heliograph.model import Copying, Idle, Lane, LaneId, LaneProgress, LaneState, Paused
 
 TICK_S = 0.02
 JOURNAL_VARIABLE = "HELIOGRAPH_TEST_JOURNAL"
@@ -24,7 +24,7 @@ class FakeCarrier:
         self._clusters, self._bytes_max = clusters, bytes_max
         self._lanes: dict[LaneId, LaneProgress] = {}
         self._specs: dict[LaneId, Lane] = {}
-        self._limited: set[FlowId] = set()
+        self._limited: set[str] = set()
         self._closed = asyncio.Event()
         self._draining = False
         self.discarded: set[LaneId] = set()
@@ -67,8 +67,12 @@ class FakeCarrier:
     def resume(self, ids: Iterable[LaneId]) -> None:
         self._set_state(ids, Copying())
 
-    def throttle(self, flow: FlowId, bytes_per_s: int | None) -> None:
-        (self._limited.discard if bytes_per_s is None else self._limited.add)(flow)
+    def limit(self, ids: Iterable[LaneId], limits: tuple[str, ...]) -> None:
+        for lane_id in ids:
+            self._specs[lane_id] = replace(self._specs[lane_id], limits=limits)
+
+    def throttle(self, limit: str, bytes_per_s: int | None) -> None:
+        (self._limited.discard if bytes_per_s is None else self._limited.add)(limit)
 
     def progress(self) -> tuple[LaneProgress, ...]:
         return tuple(self._lanes.values())
@@ -90,9 +94,12 @@ class FakeCarrier:
                 self._carry()
             await asyncio.sleep(TICK_S)
 
+    def _is_free(self, lane_id: LaneId) -> bool:
+        return not self._limited.intersection(self._specs[lane_id].limits)
+
     def _carry(self) -> None:
         for lane_id, progress in self._lanes.items():
-            if isinstance(progress.state, Copying) and lane_id.flow not in self._limited:
+            if isinstance(progress.state, Copying) and self._is_free(lane_id):
                 self._lanes[lane_id] = replace(
                     progress,
                     position=progress.position + 1,

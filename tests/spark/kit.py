@@ -16,7 +16,7 @@ from heliograph.engine.session import start_session, stop_session
 from heliograph.engine.slots import Slots
 from heliograph.engine.supervisor import SlotHealth, SlotState
 from heliograph.engine.task import CarrierFactory, Clusters
-from heliograph.model import FlowId, Lane, LaneId, LaneProgress, SlotId
+from heliograph.model import Lane, LaneId, LaneProgress, SlotId
 from tests.kit.loop_thread import LoopThread
 from tests.kit.spark_start import LIGHT_JVM, light_jvm
 from tests.kit.topics import wait_until
@@ -95,8 +95,8 @@ class OutsideSlots:
     def resume(self, ids: Iterable[LaneId]) -> None:
         self._loop.call(lambda: self._slots.resume(ids))
 
-    def throttle(self, flow: FlowId, bytes_per_s: int | None) -> None:
-        self._loop.call(lambda: self._slots.throttle(flow, bytes_per_s))
+    def throttle(self, limits: Mapping[str, int]) -> None:
+        self._loop.call(lambda: self._slots.throttle(limits))
 
     def progress(self) -> Mapping[LaneId, LaneProgress]:
         return self._loop.call(self._slots.progress)

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -32,7 +33,7 @@ from tests.spark.kit import (
     wait_replaced,
     wait_running,
 )
-from tests.unit.engine.lanes import FLOW, lane
+from tests.unit.engine.lanes import lane
 
 S0, S1 = SlotId(0), SlotId(1)
 SECRET = "correct-horse-battery-staple"
@@ -98,12 +99,14 @@ def test_lanes_pause_resume_and_are_throttled(slots: OutsideSlots) -> None:
         "a lane that copies",
         timeout_s=PATIENCE_S,
     )
-    slots.throttle(FLOW, 1)
+    limited = [replace(lane(number), limits=("narrow",)) for number in (0, 1)]
+    slots.throttle({"narrow": 2})
+    slots.apply({S0: (limited[0],), S1: (limited[1],)})
     time.sleep(0.5)
     throttled = [slots.progress()[lane(0).id].records]
     time.sleep(0.5)
     throttled.append(slots.progress()[lane(0).id].records)
-    slots.throttle(FLOW, None)
+    slots.throttle({})
 
     wait_moving(slots, lane(0).id, lane(1).id)
     assert throttled[0] == throttled[1]

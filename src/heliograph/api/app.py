@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import Depends, FastAPI
 
 from heliograph import __version__
-from heliograph.api import reading, recovery, remembered
+from heliograph.api import deciding, reading, recovery, remembered
 from heliograph.api.problems import ErrorBody, answer_with_problems
 from heliograph.api.state import ApiState, only_known_parameters
 
@@ -31,7 +31,7 @@ _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 def make_app(state: ApiState) -> FastAPI:
     app = FastAPI(
         title="Heliograph",
-        summary="A running mirror: what it does, and the verbs that fail flows over and back.",
+        summary="A running mirror: what it does, what is decided about it, failover and failback.",
         version=__version__,
         openapi_url="/v1/openapi.json",
         docs_url=None,
@@ -42,7 +42,7 @@ def make_app(state: ApiState) -> FastAPI:
         responses=_ERRORS,
     )
     app.state.api = state
-    for routes in (reading.routes, remembered.routes, recovery.routes):
+    for routes in (reading.routes, remembered.routes, deciding.routes, recovery.routes):
         app.include_router(routes)
     answer_with_problems(app)
     return app

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from heliograph.api.lanes import LaneRow, TopicRow
 from heliograph.api.operations import OperationBody
@@ -70,6 +70,8 @@ class FlowBody(Body):
     bytes: int
     operation: str | None
     """The operation that is running."""
+    decisions: list[str]
+    """Ids of those that hold and that this driver follows."""
 
 
 class FlowsBody(Body):
@@ -167,6 +169,86 @@ class AuditsBody(Body):
     at_ms: int
     audits: list[AuditBody]
     problems: list[FlowProblem]
+
+
+class DecisionBody(Body):
+    flow: str
+    id: str
+    state: str
+    """`holds`, or why it does not any more."""
+    verb: str
+    topics: list[str]
+    """Names and regexes; none: every topic."""
+    partitions: list[int]
+    bytes_per_s: int | None
+    slots: list[int]
+    who: str
+    at_ms: int
+    why: str | None
+    until_ms: int | None
+    withdrawn_by: str | None
+
+
+class DecisionsBody(Body):
+    at_ms: int
+    decisions: list[DecisionBody]
+    """In the order in which they were made."""
+    problems: list[FlowProblem]
+
+
+class ChangeBody(Body):
+    topic: str
+    partition: int | None
+    """None: all partitions alike."""
+    before: str
+    after: str
+
+
+class DecidedBody(Body):
+    """What a decision changes."""
+
+    flow: str
+    written: bool
+    decision: DecisionBody | None
+    """None where it is so already."""
+    changes: list[ChangeBody]
+    remarks: list[str]
+
+
+_Text = Annotated[str, Field(max_length=249)]
+_Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class DecideBody(Body):
+    """What a verb is asked for; which fields a verb takes is that of its command."""
+
+    topics: list[_Text] = Field(default=[], max_length=256)
+    """Names, or regexes that match whole names; none: the whole flow."""
+    partitions: list[_Count] = Field(default=[], max_length=4_096)
+    why: str = Field(default="", max_length=512)
+    until_ms: int | None = Field(default=None, ge=0, le=2**53)
+    for_s: int | None = Field(default=None, ge=1, le=10**9)
+    """How long it holds, instead of `until_ms`."""
+    bytes_per_s: int | None = Field(default=None, ge=1, le=2**53)
+    """Of a throttle; none lifts wider throttles."""
+    slots: list[_Count] = Field(default=[], max_length=1_024)
+    """Of a pin, move or drain; none lifts it."""
+
+
+class NewDecisionBody(DecideBody):
+    flow: str = Field(max_length=512)
+    verb: Literal[
+        "pause",
+        "resume",
+        "throttle",
+        "pin",
+        "move",
+        "drain",
+        "exclude",
+        "include",
+        "stop",
+        "start",
+    ]
 
 
 class OperationsBody(Body):

@@ -10,6 +10,7 @@ from heliograph.api.bodies import FenceBody, FlowBody, HolderBody
 from heliograph.api.etags import etag
 from heliograph.api.lanes import Snapshot
 from heliograph.api.state import ApiState
+from heliograph.decisions.file import THE_FILE
 from heliograph.inspect.status import known_sum
 from heliograph.ledger.leadership import Fenced, Lapsed, Leadership, Leading, Standby
 from heliograph.model import FlowId, LaneProgress
@@ -25,7 +26,7 @@ def flow_bodies(state: ApiState, snapshot: Snapshot, flows: Iterable[FlowId]) ->
 
 def flow_version(state: ApiState, flow: FlowId) -> str:
     """Changes with what was decided about a flow, not with its figures: its settings, who leads
-    it, its fence. What `If-Match` of a verb is compared with."""
+    it, its fence, its decisions. What `If-Match` of a verb is compared with."""
     leadership = state.live.leaderships[flow]
     fence = leadership.fence if isinstance(leadership, Fenced) else None
     return etag(
@@ -34,8 +35,14 @@ def flow_version(state: ApiState, flow: FlowId) -> str:
             "state": _word(leadership),
             "fence": None if fence is None else [fence.at_ms, fence.why],
             "operation": _operation(state, flow),
+            "decisions": sorted(decided_ids(state, flow)),
         }
     )
+
+
+def decided_ids(state: ApiState, flow: FlowId) -> frozenset[str]:
+    """Of the decisions that hold, as this driver last read them; the file's are none."""
+    return frozenset(each.id for each in state.live.decided(flow).standing if each.who != THE_FILE)
 
 
 def _body(
@@ -61,6 +68,7 @@ def _body(
         records=sum(at.records for at in lanes),
         bytes=sum(at.bytes for at in lanes),
         operation=_operation(state, flow),
+        decisions=sorted(decided_ids(state, flow)),
     )
 
 

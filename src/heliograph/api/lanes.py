@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from heliograph.api.problems import ApiProblem
 from heliograph.config.schema import MirrorConfig
+from heliograph.decisions.orders import FREE, FlowOrders, LaneOrders
 from heliograph.inspect.status import known_sum
 from heliograph.model import (
     Copying,
@@ -73,6 +74,7 @@ class LaneRow(TypedDict):
     foreign_records: int
     unknown_control_records: int
     latency_counts: list[int]
+    decisions: list[str]
 
 
 class TopicRow(TypedDict):
@@ -100,6 +102,7 @@ class Snapshot:
     placed: Mapping[LaneId, SlotId]
     loads: Mapping[LaneId, LaneLoad]
     config: MirrorConfig
+    decided: Mapping[FlowId, FlowOrders]
 
 
 def select(
@@ -175,6 +178,7 @@ class Rows:
             "foreign_records": at.foreign_records,
             "unknown_control_records": at.unknown_control_records,
             "latency_counts": list(at.latency_counts),
+            "decisions": [each.id for each in self._decided(at).decisions],
         }
 
     def topics(self, lanes: Sequence[LaneProgress]) -> list[TopicRow]:
@@ -202,6 +206,10 @@ class Rows:
             "records": sum(at.records for at in lanes),
             "bytes": sum(at.bytes for at in lanes),
         }
+
+    def _decided(self, at: LaneProgress) -> LaneOrders:
+        orders = self._snapshot.decided.get(at.lane.flow)
+        return FREE if orders is None else orders.lane(at.lane.source)
 
     def _flow(self, flow: FlowId) -> str:
         if flow not in self._flows:

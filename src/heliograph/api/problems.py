@@ -12,6 +12,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
+from heliograph.decisions.decide import DecidedMeanwhile, NoSuchDecision
+from heliograph.decisions.decision import BadDecision
 from heliograph.errors import (
     BrokerError,
     BrokerUnreachable,
@@ -89,6 +91,12 @@ def answer(problem: ApiProblem) -> JSONResponse:
 def problem_of(error: MirrorError) -> ApiProblem:
     """An error of the mirror as an answer: whose fault it is decides the status."""
     match error:
+        case DecidedMeanwhile():
+            return ApiProblem(412, str(error))
+        case NoSuchDecision():
+            return ApiProblem(404, str(error))
+        case BadDecision():
+            return ApiProblem(400, str(error))
         case RecoveryRefused():
             return ApiProblem(409, str(error), code="refused")
         case NoLedger():

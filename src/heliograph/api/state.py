@@ -76,6 +76,7 @@ class ApiState:
             placed=placed,
             loads=loads,
             config=self.live.config,
+            decided={flow: self.live.decided(flow) for flow in self.flows},
         )
 
     async def off_loop(self, work: Callable[..., T], *arguments: object) -> T:

@@ -18,8 +18,8 @@ from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.decisions.decide import NoSuchDecision, Outcome, read_decisions, withdraw
 from heliograph.decisions.decision import Decision
-from heliograph.decisions.orders import replaced_by, standing_of
 from heliograph.decisions.record import unreadable_of
+from heliograph.decisions.words import HOLDS, states_of
 from heliograph.ledger.access import LedgerAccess
 from heliograph.model import FlowId
 
@@ -58,7 +58,7 @@ def decisions(
     rows = [
         (flow_id, each, state)
         for flow_id, (made, _) in found.items()
-        for each, state in states_of(made)
+        for each, state in states_of(made, now_ms())
         if history or state == HOLDS
     ]
     for flow_id, (_, unreadable) in found.items():
@@ -77,28 +77,6 @@ def decisions(
         results().print(decision_table([(str(of), each, state) for of, each, state in rows]))
     else:
         remarks().print("no decision was made" if history else "no decision holds")
-
-
-HOLDS: Final = "holds"
-
-
-def states_of(made: Sequence[Decision]) -> list[tuple[Decision, str]]:
-    """Each decision with what became of it."""
-    at_ms, replaced = now_ms(), replaced_by(made)
-    standing = {each.id for each in standing_of(made, at_ms)}
-
-    def state(each: Decision) -> str:
-        if each.id in standing:
-            return HOLDS
-        if each.withdrawn is not None:
-            return f"withdrawn by {each.withdrawn.who}"
-        if each.done_ms is not None:
-            return "done"
-        if each.id in replaced:
-            return f"replaced by {replaced[each.id].id}"
-        return "ended"
-
-    return [(each, state(each)) for each in made]
 
 
 async def _read(

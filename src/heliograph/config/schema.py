@@ -24,6 +24,7 @@ from heliograph.config.sections import (
     ConnectorConfig,
     GroupsConfig,
     HeartbeatsConfig,
+    LoadConfig,
     NamingPolicyConfig,
     OffsetSyncsConfig,
     RecoveryConfig,
@@ -163,6 +164,8 @@ class FlowConfig(Section):
     """Offset syncs."""
     recovery: RecoveryConfig = RecoveryConfig()
     """Failover, failback, and audits while running."""
+    load: LoadConfig = LoadConfig()
+    """Throttles and critical topics."""
     connector: ConnectorConfig = ConnectorConfig()
     """What MirrorMaker 2's connectors are told."""
 

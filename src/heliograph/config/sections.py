@@ -199,6 +199,25 @@ class RecoveryConfig(Section):
     """Time between two audits of newly mirrored records, while running; unset is never."""
 
 
+class LoadConfig(Section):
+    """How much a flow may take, and which of its topics come first."""
+
+    throttle_bytes_per_s: Annotated[int | None, Own("throttle.bytes.per.second")] = Field(
+        default=None, ge=1, le=LONG_MAX
+    )
+    """Most bytes a second that all lanes of the flow copy together; unset is no limit."""
+    throttle_topics: Annotated[tuple[str, ...], Own("throttle.topics", regexes)] = ()
+    """Regexes of topics that have a limit of their own beside the flow's."""
+    throttle_topics_bytes_per_s: Annotated[int | None, Own("throttle.topics.bytes.per.second")] = (
+        Field(default=None, ge=1, le=LONG_MAX)
+    )
+    """Most bytes a second that all lanes of `throttle.topics` copy together."""
+    critical_topics: Annotated[tuple[str, ...], Own("critical.topics", regexes)] = ()
+    """Regexes of topics whose lanes have slots of their own, which no other lane is given."""
+    critical_slots: Annotated[tuple[int, ...], Own("critical.slots")] = (0,)
+    """The slots, by number from 0, for `critical.topics`."""
+
+
 class ConnectorConfig(Section):
     """What MirrorMaker 2's connectors are told and Heliograph heeds too."""
 

@@ -82,6 +82,10 @@ class FetchStreams:
     def lane_bytes(self, stream: FetchStream, lane: CarriedLane) -> int:
         """The most of it that one lane should get."""
         learned = lane.learned.fetch_bytes
+        # A lane that met a batch larger than that fetches on as it learned to.
+        if lane.throttles and learned <= self._limits.partition_bytes:
+            allowed = [throttle.fetch_bytes for throttle in lane.throttles]
+            return min([learned, *(some for some in allowed if some is not None)])
         if self._limits.partition_bytes_max is not None or not self._pace.round_trip.is_far:
             return learned
         share = self.answer_bytes() // max(1, self._behind.get(stream, 0))

@@ -1,4 +1,4 @@
-"""What the lanes of one flow share: clusters, ledger, producer, throttle. Runs on executors."""
+"""What the lanes of one flow share: clusters, ledger, producer. Runs on executors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from heliograph.broker.cluster import Cluster
-from heliograph.clock import monotonic_s
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import ConfigError
 from heliograph.ledger.store import LedgerStore
@@ -81,31 +80,6 @@ def fetch_limits(config: MirrorConfig) -> dict[FlowId, FetchLimits]:
     }
 
 
-class Throttle:
-    """A token bucket in bytes; it may go into debt by one fetch and then waits that off."""
-
-    def __init__(self) -> None:
-        self._bytes_per_s: int | None = None
-        self._tokens = 0.0
-        self._at_s = monotonic_s()
-
-    def set_rate(self, bytes_per_s: int | None) -> None:
-        self._bytes_per_s = bytes_per_s
-        self._tokens = 0.0
-        self._at_s = monotonic_s()
-
-    def spend(self, spent_bytes: int) -> float:
-        """Take what was fetched; returns the seconds to wait before the next fetch, 0 when none."""
-        if self._bytes_per_s is None:
-            return 0.0
-        at_s = monotonic_s()
-        self._tokens += (at_s - self._at_s) * self._bytes_per_s
-        # A second's worth at most is saved up, or a pause would be followed by a flood.
-        self._tokens = min(self._tokens, float(self._bytes_per_s)) - spent_bytes
-        self._at_s = at_s
-        return max(0.0, -self._tokens / self._bytes_per_s)
-
-
 class Flow:
     def __init__(
         self,
@@ -120,7 +94,6 @@ class Flow:
         self.target = target
         self.ledger = ledger
         self.limits = limits
-        self.throttle = Throttle()
         self.long_reads = asyncio.Semaphore(_LONG_READS_AT_ONCE)
         """Of lanes whose target log must be read, or filled, before they go on."""
         self.stamp: Stamp | None = None

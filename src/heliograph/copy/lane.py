@@ -39,6 +39,7 @@ from heliograph.wire.fetch import topic_key
 if TYPE_CHECKING:
     from heliograph.copy.flow import Flow
     from heliograph.copy.found import Blocked
+    from heliograph.copy.throttle import Throttle
 
 FORGOTTEN_S_MIN: Final = 60.0
 """A target is taken to remember the producer of a lane for so long and no longer; Kafka's
@@ -56,6 +57,8 @@ class CarriedLane:
     def __init__(self, spec: Lane, flow: Flow) -> None:
         self.spec = spec
         self.flow = flow
+        self.throttles: tuple[Throttle, ...] = ()
+        """What the lane may fetch a second; it keeps all of them."""
         self.phase: LanePhase = Paused() if spec.paused else Resuming()
         self.running: Running | None = None
         """The phase's, while it runs or drains."""

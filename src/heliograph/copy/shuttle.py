@@ -32,6 +32,7 @@ from heliograph.copy.merging import is_merge_due, merge_runs
 from heliograph.copy.phases import Closed, Resuming
 from heliograph.copy.resume import find_resume_points
 from heliograph.copy.slot import Slot
+from heliograph.copy.throttle import Throttle
 from heliograph.errors import BrokerUnreachable, InvariantError, LedgerUnusable, MirrorError
 from heliograph.ledger.entries import ledger_topic, new_author
 from heliograph.ledger.fence import fence_of
@@ -80,6 +81,8 @@ class Shuttle:
         self._merging: set[FlowId] = set()
         self._unwritable: set[Flow] = set()
         """Flows whose ledger could not be written when `changes` was last asked for."""
+        self._throttles: dict[str, Throttle] = {}
+        """By the name of the limit."""
 
     # -- what the driver may ask
 
@@ -108,7 +111,9 @@ class Shuttle:
                 if carried.spec == spec:
                     continue
                 self._machine.on(carried, Close())
+                self._limit(carried, ())
             lane = self._lanes[spec.id] = CarriedLane(spec, self._flow(spec.id.flow))
+            self._limit(lane, spec.limits)
             self._machine.add(lane)
 
     async def remove(self, ids: Iterable[LaneId]) -> tuple[LaneProgress, ...]:
@@ -117,6 +122,7 @@ class Shuttle:
         await self._settle(lanes)
         for lane in lanes:
             self._machine.on(lane, Close())
+            self._limit(lane, ())
             self._lanes.pop(lane.spec.id, None)
             lane.flow.ledger.drop([lane.spec.id.source])
         return tuple(lane.progress() for lane in lanes)
@@ -149,8 +155,21 @@ class Shuttle:
             if lane_id in self._lanes:
                 self._machine.on(self._lanes[lane_id], Resume())
 
-    def throttle(self, flow: FlowId, bytes_per_s: int | None) -> None:
-        self._flow(flow).throttle.set_rate(bytes_per_s)
+    def limit(self, ids: Iterable[LaneId], limits: tuple[str, ...]) -> None:
+        """These lanes keep these limits and no others; `throttle` says how much each is."""
+        for lane_id in ids:
+            if lane_id in self._lanes:
+                self._limit(self._lanes[lane_id], limits)
+
+    def throttle(self, limit: str, bytes_per_s: int | None) -> None:
+        self._throttles.setdefault(limit, Throttle()).set_rate(bytes_per_s)
+
+    def _limit(self, lane: CarriedLane, limits: tuple[str, ...]) -> None:
+        for throttle in lane.throttles:
+            throttle.lanes -= 1
+        lane.throttles = tuple(self._throttles.setdefault(name, Throttle()) for name in limits)
+        for throttle in lane.throttles:
+            throttle.lanes += 1
 
     def progress(self) -> tuple[LaneProgress, ...]:
         return tuple(map(_reported, self._lanes.values()))

@@ -261,7 +261,8 @@ class SourceSide:
         )
         lane.counted.unknown_control_records += chunk.unknown_control_records
         self._targets.enqueue(lane, running, chunk)
-        wait_s = lane.flow.throttle.spend(len(answer.records))
+        spent = [throttle.spend(len(answer.records)) for throttle in lane.throttles]
+        wait_s = max(spent, default=0.0)
         if wait_s > 0:
             self._report(lane, Throttled(running=running, wait_s=wait_s))
         if chunk.corrupt is not None:

@@ -14,6 +14,7 @@ from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.clock import now_ms
 from heliograph.config.schema import MirrorConfig
 from heliograph.decisions.decision import WHOLE_FLOW, BadDecision, Decision, Scope, Verb, Withdrawal
+from heliograph.decisions.file import file_decisions
 from heliograph.decisions.orders import FlowOrders, LaneOrders, orders_of, standing_of
 from heliograph.decisions.record import (
     STANDING_MAX,
@@ -132,12 +133,14 @@ async def decide(
             f"{flow} has {STANDING_MAX} decisions that hold; withdraw some with "
             "`heliograph decisions --withdraw`"
         )
-    known = await known_topics(config, flow, view, orders_of(before, at_ms))
+    said = file_decisions(config.flow(flow))
+    known = await known_topics(config, flow, view, orders_of((*said, *before), at_ms))
     remarks = [*known.remarks, *_check_scope(decision, known, flow)]
     holder = _holder(view)
     remarks += _check_slots(decision, holder, flow)
-    changes = changes_of(before, (*before, decision), known, at_ms)
-    if _is_nothing_new(decision, before, changes, at_ms):
+    earlier = (*said, *before)
+    changes = changes_of(earlier, (*earlier, decision), known, at_ms)
+    if _is_nothing_new(decision, earlier, changes, at_ms):
         return Outcome(
             flow=flow,
             decision=None,
@@ -146,7 +149,7 @@ async def decide(
             remarks=(*remarks, "nothing changes: it is so already"),
             holder=holder,
         )
-    remarks += _words_on_stronger(decision, changes, orders_of((*before, decision), at_ms))
+    remarks += _words_on_stronger(decision, orders_of((*before, decision), at_ms))
     if write:
         await ledgers.note(flow, [decision_entry(decision), *forget_entries(before, at_ms)])
         if seen is not None:
@@ -181,15 +184,16 @@ async def withdraw(
     withdrawal = Withdrawal(who=who, at_ms=at_ms)
     gone = replace(found, withdrawn=withdrawal)
     gone.check()
-    after = tuple(gone if each.id == id_ else each for each in before)
-    known = await known_topics(config, flow, view, orders_of(before, at_ms))
+    earlier = (*file_decisions(config.flow(flow)), *before)
+    after = tuple(gone if each.id == id_ else each for each in earlier)
+    known = await known_topics(config, flow, view, orders_of(earlier, at_ms))
     if write:
         await ledgers.note(flow, [withdrawal_entry(id_, withdrawal)])
     return Outcome(
         flow=flow,
         decision=gone,
         written=write,
-        changes=changes_of(before, after, known, at_ms),
+        changes=changes_of(earlier, after, known, at_ms),
         remarks=known.remarks,
         holder=_holder(view),
     )
@@ -360,9 +364,7 @@ def _is_nothing_new(
     return undoes and not aspect and not changes
 
 
-def _words_on_stronger(
-    decision: Decision, changes: Sequence[Change], after: FlowOrders
-) -> Iterable[str]:
+def _words_on_stronger(decision: Decision, after: FlowOrders) -> Iterable[str]:
     """Narrower decisions of the same aspect stay in force; the operator may not know of them."""
     for each in after.standing:
         if (

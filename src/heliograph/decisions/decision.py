@@ -100,7 +100,7 @@ class Scope:
 
     @cached_property
     def _regexes(self) -> tuple[re.Pattern[str], ...]:
-        return tuple(re.compile(from_java(each)) for each in self.patterns)
+        return tuple(map(_compiled, self.patterns))
 
     @cached_property
     def _numbers(self) -> frozenset[int]:
@@ -124,6 +124,13 @@ class Scope:
         if not self.partitions:
             return topics
         return f"{topics}: partition {', '.join(map(str, self.partitions))}"
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(from_java(pattern))
+    except RegexRefused:
+        return re.compile(pattern)  # of the file, which was translated when it was read
 
 
 WHOLE_FLOW: Final = Scope()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from heliograph.decisions.decision import Decision, Verb
-from heliograph.decisions.orders import LaneOrders
+from heliograph.decisions.orders import LaneOrders, replaced_by, standing_of
 from heliograph.words import rate_words
 
 
@@ -56,6 +58,23 @@ def decision_words(decision: Decision) -> str:
     return f"{past} by {decision.who}{why}{until}"
 
 
-def lane_words(orders: LaneOrders) -> str:
-    """Every decision that a lane follows, the strongest first; nothing where there is none."""
-    return "; ".join(decision_words(each) for each in orders.decisions)
+HOLDS: Final = "holds"
+
+
+def states_of(made: Sequence[Decision], now_ms: int) -> list[tuple[Decision, str]]:
+    """Each decision with what became of it."""
+    replaced = replaced_by(made)
+    standing = {each.id for each in standing_of(made, now_ms)}
+
+    def state(each: Decision) -> str:
+        if each.id in standing:
+            return HOLDS
+        if each.withdrawn is not None:
+            return f"withdrawn by {each.withdrawn.who}"
+        if each.done_ms is not None:
+            return "done"
+        if each.id in replaced:
+            return f"replaced by {replaced[each.id].id}"
+        return "ended"
+
+    return [(each, state(each)) for each in made]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from heliograph.model import FlowId, LaneId, LaneLoad, SlotId
@@ -25,6 +26,25 @@ _Together = tuple[LaneId, ...]
 """Lanes that only move as one."""
 
 
+_Wish = tuple[frozenset[SlotId], frozenset[SlotId]]
+"""Where a lane is wanted, anywhere if empty, and which slots it must leave alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Which slots operators decided on for lanes."""
+
+    pinned: Mapping[LaneId, frozenset[SlotId]] = field(default_factory=dict)
+    """Lanes with slots of their own."""
+    moved: Mapping[LaneId, frozenset[SlotId]] = field(default_factory=dict)
+    """Lanes in slots where others may be too."""
+    drained: Mapping[FlowId, frozenset[SlotId]] = field(default_factory=dict)
+    """Slots that carry no lane of a flow."""
+
+
+ANYWHERE: Final = Places()
+
+
 def weigh(load: LaneLoad) -> float:
     """One idle lane weighs 1; each MiB/s carried, or needed to catch up within a minute, adds 1."""
     catch_up_bytes_per_s = load.lag_bytes / _CATCH_UP_S
@@ -36,19 +56,20 @@ def assign(
     slots: Collection[SlotId],
     current: Mapping[LaneId, SlotId],
     weights: Mapping[LaneId, float],
-    pinned: Mapping[LaneId, frozenset[SlotId]] | None = None,
+    places: Places = ANYWHERE,
     widths: Mapping[FlowId, int] | None = None,
 ) -> Mapping[LaneId, SlotId]:
     """Give every lane one slot and move as few lanes as possible.
 
     A lane stays where it is while its slot exists and is open to it. Only when nothing had to be
     placed are lanes moved for balance, so adding a lane moves no other and losing a slot moves only
-    its lanes. Slots named in `pinned` are closed to all other lanes, unless that would leave those
-    without any. A flow in `widths` is carried by at most that many slots, pinned lanes not counted.
+    its lanes. Slots that lanes are pinned to are closed to all others, unless that leaves those
+    without any. A lane whose slots are all gone, or drained, is carried as if it had none. A flow
+    in `widths` is carried by at most that many slots, pinned and moved lanes not counted.
     Without slots nothing is assigned.
     A lane absent from `weights` weighs 1.
     """
-    board = _Board(slots, lambda lane: weights.get(lane, 1.0), pinned or {}, widths or {})
+    board = _Board(slots, lambda lane: weights.get(lane, 1.0), places, widths or {})
     if not slots:
         return {}
     ordered = sorted(set(lanes), key=lambda lane: (-board.weight(lane), lane))
@@ -76,24 +97,38 @@ class _Board:
         self,
         slots: Collection[SlotId],
         weight: Callable[[LaneId], float],
-        pinned: Mapping[LaneId, frozenset[SlotId]],
+        places: Places,
         widths: Mapping[FlowId, int],
     ) -> None:
         self.weight = weight
         self.widths = widths
         self.placed: dict[LaneId, SlotId] = {}
         self.loads = dict.fromkeys(slots, 0.0)
-        self.rooms = _rooms(slots, pinned)
-        self._pinned = pinned
+        self.rooms: dict[_Wish, frozenset[SlotId]] = {}
+        """Those that were asked for, by what they were asked for."""
+        self._existing = frozenset(slots)
+        set_apart = frozenset(slot for wish in places.pinned.values() for slot in wish)
+        self._common = (self._existing - set_apart) or self._existing
+        self._placed_lanes = {**places.moved, **places.pinned}
+        self._drained = places.drained
         self._used: defaultdict[FlowId, Counter[SlotId]] = defaultdict(Counter)
 
     def room(self, lane: LaneId) -> frozenset[SlotId]:
         """What is open to the lane, its flow's width apart."""
-        return self.rooms[self._pinned.get(lane, _EVERY_SLOT)]
+        return self._room(self._placed_lanes.get(lane, _EVERY_SLOT), lane.flow)
+
+    def _room(self, slots: frozenset[SlotId], flow: FlowId) -> frozenset[SlotId]:
+        wish = slots, self._drained.get(flow, _EVERY_SLOT)
+        if wish not in self.rooms:
+            wanted = (slots & self._existing) or self._common
+            common = (self._common - wish[1]) or (self._existing - wish[1]) or self._existing
+            self.rooms[wish] = (wanted - wish[1]) or common
+        return self.rooms[wish]
 
     def bounded(self, lane: LaneId) -> FlowId | None:
         """The lane's flow where its width counts for the lane."""
-        return lane.flow if lane.flow in self.widths and lane not in self._pinned else None
+        is_free = lane not in self._placed_lanes
+        return lane.flow if lane.flow in self.widths and is_free else None
 
     def open_to(self, lane: LaneId) -> frozenset[SlotId]:
         flow = self.bounded(lane)
@@ -104,7 +139,8 @@ class _Board:
     def wing(self, flow: FlowId) -> frozenset[SlotId]:
         """The slots of a bounded flow: those that carry it, and the lightest it may yet take."""
         used = self._used[flow]
-        others = sorted(self.rooms[_EVERY_SLOT] - used.keys(), key=lambda s: (self.loads[s], s))
+        room = self._room(_EVERY_SLOT, flow)
+        others = sorted(room - used.keys(), key=lambda s: (self.loads[s], s))
         return frozenset([*used, *others[: max(0, self.widths[flow] - len(used))]])
 
     def lightest(self, room: Iterable[SlotId]) -> SlotId:
@@ -132,18 +168,6 @@ class _Board:
         self.loads = dict.fromkeys(self.loads, 0.0)
         for lane in ordered:
             self.loads[self.placed[lane]] += self.weight(lane)
-
-
-def _rooms(
-    slots: Collection[SlotId], pinned: Mapping[LaneId, frozenset[SlotId]]
-) -> Mapping[frozenset[SlotId], frozenset[SlotId]]:
-    """What is open to each wish; a pinned lane whose slots are all gone joins the unpinned."""
-    existing = frozenset(slots)
-    set_apart = frozenset(slot for wish in pinned.values() for slot in wish) & existing
-    common = (existing - set_apart) or existing
-    rooms = {wish: (wish & existing) or common for wish in pinned.values()}
-    rooms[_EVERY_SLOT] = common
-    return rooms
 
 
 def _kept_slots(

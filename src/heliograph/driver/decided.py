@@ -8,22 +8,22 @@ it came.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from heliograph.broker.view import ClusterView
 from heliograph.clock import now_ms
+from heliograph.config.schema import FlowConfig
 from heliograph.decisions.decision import Decision, Verb
-from heliograph.decisions.orders import FlowOrders, orders_of
+from heliograph.decisions.file import orders_for
+from heliograph.decisions.orders import FREE, FlowOrders
 from heliograph.decisions.record import decisions_of
+from heliograph.driver.assignment import Places
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.service import LedgerService
-from heliograph.model import FlowId, Lane
+from heliograph.model import FlowId, Lane, LaneId, SlotId
 
 log = logging.getLogger("heliograph")
-
-NOTHING: Final = FlowOrders()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,19 +38,20 @@ class News:
 class DecidedFlows:
     """By flow, what was decided and what that means for its lanes."""
 
-    def __init__(self) -> None:
+    def __init__(self, flows: Mapping[FlowId, FlowConfig]) -> None:
+        self._flows = flows
         self._orders: dict[FlowId, FlowOrders] = {}
 
     def orders(self, flow: FlowId) -> FlowOrders:
-        return self._orders.get(flow, NOTHING)
+        return self._orders.get(flow) or orders_for(self._flows[flow], (), now_ms())
 
     def is_stopped(self, flow: FlowId) -> bool:
         return self.orders(flow).stopped is not None
 
     def learn(self, flow: FlowId, decisions: Sequence[Decision]) -> News:
         """Decisions as the ledger has them; what ended by the clock counts as changed too."""
-        before, orders = self.orders(flow), orders_of(decisions, now_ms())
-        if orders.standing == before.standing:
+        before, orders = self.orders(flow), orders_for(self._flows[flow], decisions, now_ms())
+        if flow in self._orders and orders.standing == before.standing:
             return News(changed=False, replans=False)
         self._orders[flow] = orders
         _say(flow, before.standing, orders.standing)
@@ -61,16 +62,46 @@ class DecidedFlows:
         """Whether a plan made by these decisions still holds; the first one is learned from."""
         if is_first:
             self.learn(flow, decisions)
-        return _chosen(orders_of(decisions, now_ms())) == _chosen(self.orders(flow))
+        return _chosen(orders_for(self._flows[flow], decisions, now_ms())) == _chosen(
+            self.orders(flow)
+        )
 
     def carried(self, lanes: Iterable[Lane]) -> list[Lane]:
         """Those that a slot is to carry, each as it was decided."""
         found: list[Lane] = []
         for lane in lanes:
             orders = self.orders(lane.id.flow).lane(lane.id.source)
-            if orders.is_carried:
-                found.append(replace(lane, paused=True) if orders.paused is not None else lane)
+            if orders is FREE:
+                found.append(lane)
+            elif orders.is_carried:
+                limits = tuple(limit_name(lane.id.flow, each) for each in orders.throttles)
+                is_paused = orders.paused is not None
+                found.append(replace(lane, paused=is_paused, limits=limits))
         return found
+
+    def limits(self) -> dict[str, int]:
+        """In bytes a second, by the names that lanes have for them."""
+        return {
+            limit_name(flow, each): each.bytes_per_s
+            for flow, orders in self._orders.items()
+            for each in orders.standing
+            if each.verb is Verb.THROTTLE and each.bytes_per_s is not None
+        }
+
+    def places(self, lanes: Iterable[LaneId]) -> Places:
+        """Which slots lanes may be in, for `assignment.assign`."""
+        pinned: dict[LaneId, frozenset[SlotId]] = {}
+        moved: dict[LaneId, frozenset[SlotId]] = {}
+        for lane in lanes:
+            placed = self.orders(lane.flow).lane(lane.source).placed
+            if placed is not None:
+                (pinned if placed.verb is Verb.PIN else moved)[lane] = placed.slot_ids
+        drained = {flow: orders.drained for flow, orders in self._orders.items() if orders.drained}
+        return Places(pinned=pinned, moved=moved, drained=drained)
+
+
+def limit_name(flow: FlowId, throttle: Decision) -> str:
+    return f"{flow}/{throttle.id}"
 
 
 def read_decisions(

@@ -22,7 +22,7 @@ from heliograph.broker.view import ClusterView
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.decisions.decision import Decision
-from heliograph.decisions.orders import orders_of
+from heliograph.decisions.file import orders_for
 from heliograph.decisions.record import decisions_of
 from heliograph.driver.assignment import assign, weigh
 from heliograph.driver.decided import DecidedFlows, read_decisions
@@ -66,6 +66,7 @@ class SlotPool(Protocol):
         self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
     ) -> None: ...
     def resume(self, ids: Iterable[LaneId]) -> None: ...
+    def throttle(self, limits: Mapping[str, int]) -> None: ...
     def progress(self) -> Mapping[LaneId, LaneProgress]: ...
     def loads(self) -> Mapping[LaneId, LaneLoad]: ...
     def current(self) -> Mapping[LaneId, SlotId]: ...
@@ -146,7 +147,7 @@ class Reconciler:
         configs = {flow.id: flow for flow in config.flows}
         self._sources = {flow.id: clients.source(flow.id) for flow in config.flows}
         self._policies = Policies(configs, ledgers)
-        self.decided = DecidedFlows()
+        self.decided = DecidedFlows(configs)
         self._handing_out = asyncio.Lock()
         self._retrying_since_s: dict[LaneId, float] = {}
         self._began_s = monotonic_s()
@@ -346,7 +347,7 @@ class Reconciler:
         source_admin, target_admin = self._admins[config.id.source], self._admins[config.id.target]
         source, target = views[config.id.source], views[config.id.target]
         decisions = read_decisions(self._ledgers, config.id, target)
-        orders = orders_of(decisions, now_ms())
+        orders = orders_for(config, decisions, now_ms())
         if orders.stopped is not None:
             return _Planned(decisions=decisions)
         selection = select_between(config, source, target, orders.choice)
@@ -477,8 +478,8 @@ class Reconciler:
                 if state.config.tasks_max is not None
             }
             weights = {lane: weigh(load) for lane, load in slots.loads().items()}
-            find = partial(assign, widths=widths)
             lanes = [lane.id for lane in self.lanes]
+            find = partial(assign, widths=widths, places=self.decided.places(lanes))
             # On a thread: 30 000 lanes take seconds, in which slots must hear from the driver.
             placed = await blocking(find, lanes, self._slot_ids, slots.current(), weights)
             assignment: dict[SlotId, list[Lane]] = {slot: [] for slot in self._slot_ids}
@@ -487,6 +488,7 @@ class Reconciler:
                 if lane.id in placed:
                     assignment[placed[lane.id]].append(lane)
             abandoned = frozenset(filter(self._leaderships.abandons, self._flows))
+            slots.throttle(self.decided.limits())  # before lanes that would run without
             slots.apply({slot: tuple(some) for slot, some in assignment.items()}, abandoned)
 
 

@@ -29,8 +29,10 @@ from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.config.tls.oauth import require_signer
 from heliograph.copy.flow import fetch_limits
+from heliograph.decisions.orders import FlowOrders
 from heliograph.drill.schedule import DrillJob
 from heliograph.driver.activity import FlowActivity
+from heliograph.driver.decided import DecidedFlows
 from heliograph.driver.jobs import periodic_jobs
 from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
 from heliograph.driver.reconcile import Reconciler
@@ -86,6 +88,8 @@ class LiveMirror:
     """As last reported, at most a second ago; None before the slots were started."""
     phase: Callable[[], str]
     """What the run was last heard to do, in a few words."""
+    decided: Callable[[FlowId], FlowOrders]
+    """What operators decided about a flow, as this driver follows it."""
     placed: Callable[[], Mapping[LaneId, SlotId]]
     loads: Callable[[], Mapping[LaneId, LaneLoad]]
     """Not before there is a status."""
@@ -222,6 +226,7 @@ class _Mirror:
         self._spark = SparkApplication(config, self._phase)
         self._stopping = asyncio.ensure_future(self._stop.wait())
         self._leasing: asyncio.Task[None]
+        self._decided = DecidedFlows({flow.id: flow for flow in config.flows})
 
     @property
     def live(self) -> LiveMirror:
@@ -231,6 +236,7 @@ class _Mirror:
             leaderships=self._leaderships,
             status=lambda: self._latest,
             phase=lambda: self._last_phase,
+            decided=lambda flow: self._decided.orders(flow),
             placed=self._slots.current,
             loads=self._slots.loads,
             pause=self._slots.pause,
@@ -296,6 +302,7 @@ class _Mirror:
         # Jobs ask from threads of their own.
         progress_of_lanes = partial(on_loop, asyncio.get_running_loop(), self._slots.progress)
         reconciler = Reconciler(self._config, ledgers, clients, count, self._leaderships)
+        self._decided = reconciler.decided
         jobs = PeriodicJobs(
             (
                 *periodic_jobs(self._config, clients, ledgers, progress_of_lanes),

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from heliograph.errors import LinkError
-from heliograph.model import FlowId, Lane, LaneId, LaneProgress, SlotId
+from heliograph.model import Lane, LaneId, LaneProgress, SlotId
 
 LANES_PER_MESSAGE: Final = 2_000
 
@@ -55,10 +55,19 @@ class ResumeLanes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Throttle:
-    """This slot's share of a flow's limit; None lifts it."""
+class LimitLanes:
+    """These lanes keep these limits from now on, and no others."""
 
-    flow: FlowId
+    ids: tuple[LaneId, ...]
+    limits: tuple[str, ...]
+    kind: Literal["limit_lanes"] = "limit_lanes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttle:
+    """This slot's share of a limit; None lifts it."""
+
+    limit: str
     bytes_per_s: int | None
     kind: Literal["throttle"] = "throttle"
 
@@ -119,7 +128,9 @@ class Settled:
     kind: Literal["settled"] = "settled"
 
 
-Down = AddLanes | RemoveLanes | PauseLanes | ResumeLanes | Throttle | Drain | Stop | Beat
+Down = (
+    AddLanes | RemoveLanes | PauseLanes | ResumeLanes | LimitLanes | Throttle | Drain | Stop | Beat
+)
 Up = Hello | MoreLanes | Progress | Settled | Beat
 
 _DOWN: Final[TypeAdapter[Down]] = TypeAdapter(Annotated[Down, Field(discriminator="kind")])

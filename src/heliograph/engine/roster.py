@@ -9,21 +9,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from heliograph.engine.messages import (
     LANES_PER_MESSAGE,
     AddLanes,
     Down,
+    LimitLanes,
     PauseLanes,
     RemoveLanes,
     ResumeLanes,
     Throttle,
 )
+from heliograph.engine.shares import Demand, divide
 from heliograph.errors import InvariantError
-from heliograph.model import FlowId, Lane, LaneId, SlotId
+from heliograph.model import FlowId, Lane, LaneId, LaneLoad, SlotId
 
 _T = TypeVar("_T")
+_BEHIND_S: Final = 0.5
+"""A lane with more than so many seconds' worth to copy is behind."""
 Order = tuple[SlotId, Down]
 
 
@@ -51,11 +55,13 @@ class Roster:
         self._held: dict[LaneId, _Held] = {}
         self._held_of: defaultdict[SlotId, dict[LaneId, None]] = defaultdict(dict)
         """By slot, in the order in which they came."""
-        self._counts: Counter[tuple[SlotId, FlowId]] = Counter()
+        self._counts: Counter[tuple[str, SlotId]] = Counter()
+        """Lanes of each limit, by slot."""
         self._present: set[SlotId] = set()
         self._paused: set[LaneId] = set()
-        self._limits: dict[FlowId, int] = {}
-        self._limits_told: dict[tuple[SlotId, FlowId], int] = {}
+        self._limits: dict[str, int] = {}
+        self._loads: Mapping[LaneId, LaneLoad] = {}
+        self._limits_told: dict[tuple[str, SlotId], int] = {}
 
     def want(
         self,
@@ -102,17 +108,26 @@ class Roster:
                 orders += [(slot, ResumeLanes(ids=c)) for c in _chunks(lane_ids)]
         return orders
 
-    def limit(self, flow: FlowId, bytes_per_s: int | None) -> list[Order]:
-        if bytes_per_s is None:
-            self._limits.pop(flow, None)
-        else:
-            self._limits[flow] = bytes_per_s
+    def limit(self, limits: Mapping[str, int]) -> list[Order]:
+        """Replace the limits as a whole."""
+        self._limits = dict(limits)
         return self._next_orders(())
+
+    @property
+    def has_limits(self) -> bool:
+        return bool(self._limits)
+
+    def divide(self, loads: Mapping[LaneId, LaneLoad]) -> list[Order]:
+        """Share the limits out anew, by what the lanes asked of their slots lately."""
+        self._loads = loads
+        orders = self._limit_orders()
+        self._loads = {}
+        return orders
 
     def arrived(self, slot: SlotId, lanes: Iterable[Lane]) -> list[Order]:
         """A slot connected and carries `lanes`; what it was told before may not have reached it."""
         held_before = self._release_all(slot)
-        self._limits_told = {key: v for key, v in self._limits_told.items() if key[0] != slot}
+        self._limits_told = {key: v for key, v in self._limits_told.items() if key[1] != slot}
         for lane in lanes:
             if lane.id in self._held:
                 raise InvariantError(f"{lane.id} is carried by two slots")
@@ -157,15 +172,18 @@ class Roster:
 
     def _hold(self, held: _Held) -> None:
         lane_id = held.lane.id
-        if lane_id not in self._held:
+        before = self._held.get(lane_id)
+        if before is None:
             self._held_of[held.slot][lane_id] = None
-            self._counts[held.slot, lane_id.flow] += 1
+        elif before.lane.limits:
+            self._counts.subtract((name, before.slot) for name in before.lane.limits)
+        self._counts.update((name, held.slot) for name in held.lane.limits)
         self._held[lane_id] = held
 
     def _release(self, held: _Held) -> None:
         lane_id = held.lane.id
         del self._held[lane_id], self._held_of[held.slot][lane_id]
-        self._counts[held.slot, lane_id.flow] -= 1
+        self._counts.subtract((name, held.slot) for name in held.lane.limits)
 
     def _release_all(self, slot: SlotId) -> list[LaneId]:
         ids = list(self._held_of[slot])
@@ -179,6 +197,7 @@ class Roster:
         adds: defaultdict[SlotId, list[Lane]] = defaultdict(list)
         pauses: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
         resumes: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
+        limits: defaultdict[tuple[SlotId, tuple[str, ...]], list[LaneId]] = defaultdict(list)
         for lane_id in dict.fromkeys(ids):
             held, wish = self._held.get(lane_id), self._wanted.get(lane_id)
             if held is not None and (wish is None or wish[0] != held.slot):
@@ -194,41 +213,63 @@ class Roster:
             if slot not in self._present:
                 continue
             lane = replace(spec, paused=spec.paused or lane_id in self._paused)
-            if held is None or replace(held.lane, paused=lane.paused) != lane:
+            if held is None or _differs(held.lane, lane):
                 adds[slot].append(lane)
-            elif held.lane.paused != lane.paused:
-                (pauses if lane.paused else resumes)[slot].append(lane_id)
+            else:
+                if held.lane.limits != lane.limits:
+                    limits[slot, lane.limits].append(lane_id)
+                if held.lane.paused != lane.paused:
+                    (pauses if lane.paused else resumes)[slot].append(lane_id)
             self._hold(_Held(slot=slot, lane=lane))
         orders: list[Order] = []
         for (slot, settle), leaving in removes.items():
             orders += [(slot, RemoveLanes(ids=c, settle=settle)) for c in _chunks(leaving)]
         # Limits first, so that a lane never runs unthrottled.
         orders += self._limit_orders()
+        orders += [
+            (slot, LimitLanes(ids=chunk, limits=names))
+            for (slot, names), ids_ in limits.items()
+            for chunk in _chunks(ids_)
+        ]
         orders += [(s, AddLanes(lanes=c)) for s, lanes in adds.items() for c in _chunks(lanes)]
         orders += [(s, PauseLanes(ids=c)) for s, ids in pauses.items() for c in _chunks(ids)]
         orders += [(s, ResumeLanes(ids=c)) for s, ids in resumes.items() for c in _chunks(ids)]
         return orders
 
     def _limit_orders(self) -> list[Order]:
-        """A flow's limit is shared out by the lanes each slot holds."""
-        totals: Counter[FlowId] = Counter()
-        for (_, flow), count in self._counts.items():
-            totals[flow] += count
-        shares = {
-            (slot, flow): max(1, self._limits[flow] * count // totals[flow])
-            for (slot, flow), count in self._counts.items()
-            if count and flow in self._limits and slot in self._present
-        }
+        """A limit is shared out by the lanes each slot holds, and what they ask for."""
         orders: list[Order] = []
-        for key, share in shares.items():
-            if self._limits_told.get(key) != share:
-                self._limits_told[key] = share
-                orders.append((key[0], Throttle(flow=key[1], bytes_per_s=share)))
-        for key in [k for k in self._limits_told if k[1] not in self._limits]:
+        for name, bytes_per_s in self._limits.items():
+            for slot, share in divide(bytes_per_s, self._demands(name)).items():
+                if slot in self._present and self._limits_told.get((name, slot)) != share:
+                    self._limits_told[name, slot] = share
+                    orders.append((slot, Throttle(limit=name, bytes_per_s=share)))
+        for key in [k for k in self._limits_told if k[0] not in self._limits]:
             del self._limits_told[key]
-            if key[0] in self._present:
-                orders.append((key[0], Throttle(flow=key[1], bytes_per_s=None)))
+            if key[1] in self._present:
+                orders.append((key[1], Throttle(limit=key[0], bytes_per_s=None)))
         return orders
+
+    def _demands(self, name: str) -> dict[SlotId, Demand]:
+        lanes = {slot: count for (limit, slot), count in self._counts.items() if limit == name}
+        demands = {slot: Demand(lanes=count) for slot, count in lanes.items()}
+        for lane_id, load in self._loads.items():
+            held = self._held.get(lane_id)
+            if held is None or name not in held.lane.limits or held.lane.paused:
+                continue
+            before = demands[held.slot]
+            is_behind = load.lag_bytes > max(load.bytes_per_s, 1.0) * _BEHIND_S
+            demands[held.slot] = replace(
+                before,
+                behind=before.behind + is_behind,
+                bytes_per_s=before.bytes_per_s + load.bytes_per_s,
+            )
+        return demands
+
+
+def _differs(held: Lane, wanted: Lane) -> bool:
+    """Whether the lane is another to its slot; a pause and limits are told by messages."""
+    return replace(held, paused=wanted.paused, limits=wanted.limits) != wanted
 
 
 def _chunks(items: list[_T]) -> list[tuple[_T, ...]]:

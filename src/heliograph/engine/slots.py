@@ -111,10 +111,13 @@ class Slots:
         crew = self._open_crew()
         crew.tell(crew.roster.resume(ids))
 
-    def throttle(self, flow: FlowId, bytes_per_s: int | None) -> None:
-        """A limit for the whole flow, shared out among its slots; None lifts it."""
+    def throttle(self, limits: Mapping[str, int]) -> None:
+        """Make these the limits, whole, in bytes a second; lanes name theirs in their specs.
+
+        Each is divided among the slots that carry its lanes, anew every few seconds.
+        """
         crew = self._open_crew()
-        crew.tell(crew.roster.limit(flow, bytes_per_s))
+        crew.tell(crew.roster.limit(limits))
 
     def progress(self) -> Mapping[LaneId, LaneProgress]:
         """The latest of every lane that is wanted; after `drain` the settled state.

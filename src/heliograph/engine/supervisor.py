@@ -29,6 +29,8 @@ _LEASE_MARGIN_SHARE: Final = 0.05
 _BACKOFF_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 _HEALTHY_S: Final = 30.0
 _RATE_WINDOW_S: Final = 10.0
+_DIVIDE_S: Final = 2.0
+"""How often limits are divided among slots anew."""
 
 
 class SlotState(StrEnum):
@@ -114,6 +116,7 @@ class SlotSupervisor:
         self._closing = False
         self._is_held = False
         self.roster = Roster()
+        self._divided_s = 0.0
 
     # What the owner asks.
 
@@ -288,6 +291,9 @@ class SlotSupervisor:
 
     def tick(self) -> None:
         now_s = self._clock_s()
+        if self.roster.has_limits and now_s - self._divided_s >= _DIVIDE_S:
+            self._divided_s = now_s
+            self.tell(self.roster.divide(self.loads()))
         for post in list(self._posts.values()):
             if post.session is not None:
                 post.heard_s = post.session.heard_s

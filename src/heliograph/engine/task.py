@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
 
 from heliograph.clock import now_ms
 from heliograph.engine.link import LinkClient
@@ -22,6 +22,7 @@ from heliograph.engine.messages import (
     Down,
     Drain,
     Hello,
+    LimitLanes,
     PauseLanes,
     Progress,
     RemoveLanes,
@@ -74,7 +75,11 @@ class SlotWorker(Protocol):
 
     def resume(self, ids: Iterable[LaneId]) -> None: ...
 
-    def throttle(self, flow: FlowId, bytes_per_s: int | None) -> None: ...
+    def limit(self, ids: Iterable[LaneId], limits: tuple[str, ...]) -> None:
+        """These lanes keep these limits, which `throttle` gives a rate, and no others."""
+        ...
+
+    def throttle(self, limit: str, bytes_per_s: int | None) -> None: ...
 
     def progress(self) -> tuple[LaneProgress, ...]:
         """Of all lanes."""
@@ -296,13 +301,16 @@ class _Slot:
                 self._leaving |= leaving
                 self._start(self._remove(leaving))
             case PauseLanes(ids=ids):
-                self._mark(ids, paused=True)
+                self._mark(ids, {"paused": True})
                 self._carrier.pause(ids)
             case ResumeLanes(ids=ids):
-                self._mark(ids, paused=False)
+                self._mark(ids, {"paused": False})
                 self._carrier.resume(ids)
-            case Throttle(flow=flow, bytes_per_s=bytes_per_s):
-                self._carrier.throttle(flow, bytes_per_s)
+            case LimitLanes(ids=ids, limits=limits):
+                self._mark(ids, {"limits": limits})
+                self._carrier.limit(ids, limits)
+            case Throttle(limit=limit, bytes_per_s=bytes_per_s):
+                self._carrier.throttle(limit, bytes_per_s)
             case Drain():
                 self._start(self._drain())
             case Stop():
@@ -312,10 +320,10 @@ class _Slot:
             case _:
                 assert_never(message)
 
-    def _mark(self, ids: Iterable[LaneId], *, paused: bool) -> None:
+    def _mark(self, ids: Iterable[LaneId], changed: Mapping[str, Any]) -> None:
         for lane_id in ids:
             if lane_id in self._carried:
-                self._carried[lane_id] = replace(self._carried[lane_id], paused=paused)
+                self._carried[lane_id] = replace(self._carried[lane_id], **changed)
 
     async def _remove(self, ids: set[LaneId]) -> None:
         self._report(await self._carrier.remove(ids))

@@ -18,7 +18,8 @@ from heliograph.compat.acl_plan import AclPlan, plan_acls
 from heliograph.compat.own_topics import OwnTopic, own_topics
 from heliograph.compat.topic_config_plan import plan_topic_configs
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
-from heliograph.decisions.orders import FlowOrders, orders_of
+from heliograph.decisions.file import orders_for
+from heliograph.decisions.orders import FlowOrders
 from heliograph.decisions.record import decisions_of
 from heliograph.decisions.words import decision_words
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
@@ -178,7 +179,7 @@ def _outlook(
         ledger = ledgers.view(flow.id) if has_ledger else LedgerView()
     except BrokerError as exc:
         return FlowPlan(flow=flow.id, problem=str(exc))
-    orders = orders_of(decisions_of(ledger), now_ms())
+    orders = orders_for(flow, decisions_of(ledger), now_ms())
     selection = select_between(flow, source, target, orders.choice)
     try:
         source = with_settings(reads.admin, source, [name for name, _ in selection.mirrored])

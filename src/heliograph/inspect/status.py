@@ -14,7 +14,8 @@ from typing import Final, TypeVar
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import ClientRole, ClusterConfig, FlowConfig, MirrorConfig
-from heliograph.decisions.orders import FREE, FlowOrders, LaneOrders, orders_of
+from heliograph.decisions.file import orders_for
+from heliograph.decisions.orders import FREE, FlowOrders, LaneOrders
 from heliograph.decisions.record import decisions_of
 from heliograph.decisions.words import decision_words
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NoLedger
@@ -236,7 +237,7 @@ class StatusReader:
             return _unknown(flow.id, str(exc))
         source = self.source(flow.id)
         view = self._stores[flow.id].view
-        orders = orders_of(decisions_of(view), now_ms())
+        orders = orders_for(flow, decisions_of(view), now_ms())
         problem = ""
         waiting: tuple[WaitingLane, ...] = ()
         try:

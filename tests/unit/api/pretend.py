@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.decisions.decision import Decision, Verb, scope_of
+from heliograph.decisions.orders import orders_of
+from heliograph.decisions.record import decision_entry
 from heliograph.driver.run import LiveMirror, RunStatus
 from heliograph.engine.supervisor import SlotHealth, SlotState
 from heliograph.errors import BrokerUnreachable
 from heliograph.ledger.access import LedgerAccess
-from heliograph.ledger.entries import LossEntry
+from heliograph.ledger.entries import Entry, LossEntry, Tombstone
 from heliograph.ledger.leadership import Leaderships, Leading
 from heliograph.ledger.view import LedgerView
 from heliograph.model import (
@@ -45,6 +48,11 @@ CONFIG = MirrorConfig(
         for alias in (A, B)
     },
     pairs=(FlowConfig(id=AB, enabled=True), FlowConfig(id=BA, enabled=True)),
+)
+DECISIONS = (
+    Decision(
+        id="0123456789", verb=Verb.PAUSE, scope=scope_of(("orders",), (0,)), who="ann", at_ms=1
+    ),
 )
 STALLED = Stalled(reason=StallReason.CORRUPT_BATCH, detail="bad CRC", since_ms=5)
 
@@ -91,7 +99,18 @@ class PretendLedgers:
             at_ms=1_000,
         )
         view.apply(loss)
+        for each in DECISIONS:
+            view.apply(decision_entry(each))
         return question(view)
+
+    async def view(self, flow: FlowId) -> LedgerView:
+        return await self.ask(flow, lambda view: view)
+
+    async def note(self, flow: FlowId, entries: Iterable[Entry | Tombstone]) -> None:
+        self.noted.extend(entries)
+
+    def __init__(self) -> None:
+        self.noted: list[Entry | Tombstone] = []
 
 
 def live(
@@ -125,6 +144,7 @@ def live(
         status=lambda: status,
         phase=lambda: "Spark is up",
         placed=lambda: {each.lane: SlotId(0) for each in lanes or ()},
+        decided=lambda _: orders_of(DECISIONS, 2),
         loads=lambda: {each.lane: LaneLoad(bytes_per_s=12.34, lag_bytes=0) for each in lanes or ()},
         pause=more.get("pause", lambda _: None),
         resume=more.get("resume", lambda _: None),

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
-from heliograph.api import reading, recovery, remembered
+from heliograph.api import deciding, reading, recovery, remembered
 from heliograph.api.access import TRIES_MAX, Caller, Grant, Role, Tokens
 from heliograph.api.app import make_app
 from heliograph.api.bodies import LanesBody, TopicsBody
@@ -47,7 +47,7 @@ def client_of(app: FastAPI, *, has_tokens: bool = False) -> TestClient:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client() -> TestClient:
     return client_of(app_of())
 
@@ -75,6 +75,7 @@ def paths() -> list[tuple[str, str]]:
 
 def filled(path: str) -> str:
     values = {"flow": "A->B", "topic": "orders", "partition": "0", "operation": "none"}
+    values["decision"] = "9876543210"
     for name, value in values.items():
         path = path.replace(f"{{{name}}}", value)
     return path
@@ -90,6 +91,8 @@ def error_of(response: httpx.Response) -> ErrorBody:
 
 GETS = [path for method, path in paths() if method == "GET"]
 POSTS = [path for method, path in paths() if method == "POST"]
+RECOVERING = [f"/v1/flows/{{flow}}:{verb.name}" for verb in VERBS]
+DECIDING = [f"/v1/flows/{{flow}}:{verb}" for verb in deciding.VERBS]
 
 
 @pytest.mark.parametrize("path", [path for path in GETS if path != "/v1/groups"])
@@ -237,7 +240,7 @@ def test_every_other_route_needs_a_token(method: str, path: str, tokens: Tokens)
     assert missing.headers["www-authenticate"] == "Bearer"
 
 
-@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize("path", RECOVERING)
 @pytest.mark.parametrize(("token", "role"), [(LOOK, "look"), (OPERATE, "operate")])
 def test_a_verb_needs_its_role(path: str, token: str, role: str, tokens: Tokens) -> None:
     client = client_of(app_of(tokens=tokens), has_tokens=True)
@@ -246,6 +249,42 @@ def test_a_verb_needs_its_role(path: str, token: str, role: str, tokens: Tokens)
 
     assert error_of(response).code == "not_allowed"
     assert response.json()["details"] == {"role": "recover", "flow": "A->B"}
+
+
+@pytest.mark.parametrize("path", [*DECIDING, "/v1/decisions"])
+def test_to_decide_needs_the_role_operate_for_the_flow(path: str, tokens: Tokens) -> None:
+    client = client_of(app_of(tokens=tokens), has_tokens=True)
+    body = {"flow": "A->B", "verb": "pause"} if path == "/v1/decisions" else {}
+
+    response = client.post(filled(path), headers=bearer(LOOK), json=body)
+
+    assert error_of(response).code == "not_allowed"
+    assert response.json()["details"] == {"role": "operate", "flow": "A->B"}
+
+
+def test_to_withdraw_needs_the_role_operate(tokens: Tokens) -> None:
+    client = client_of(app_of(tokens=tokens), has_tokens=True)
+
+    response = client.delete("/v1/decisions/0123456789", headers=bearer(LOOK))
+
+    assert error_of(response).code == "not_allowed"
+
+
+def test_decisions_are_shown_with_a_tag_of_their_flow(client: TestClient) -> None:
+    response = client.get("/v1/decisions?flow=A->B&history=true")
+    lanes = client.get("/v1/lanes?topic=orders").json()["lanes"]
+
+    (found,) = response.json()["decisions"]
+    assert (found["id"], found["verb"], found["state"]) == ("0123456789", "pause", "holds")
+    assert {row["partition"]: row["decisions"] for row in lanes}[0] == ["0123456789"]
+    assert {row["partition"]: row["decisions"] for row in lanes}[1] == []
+    stale = client.post(
+        "/v1/decisions",
+        json={"flow": "A->B", "verb": "resume"},
+        headers={"if-match": '"old"'},
+    )
+    assert error_of(stale).code == "changed_since"
+    assert error_of(client.delete("/v1/decisions/9876543210")).code == "not_found"
 
 
 def test_a_token_for_one_flow_sees_and_does_nothing_to_another(tokens: Tokens) -> None:
@@ -286,7 +325,35 @@ def test_an_unknown_parameter_or_method_is_refused(
     assert error_of(client.request(method, filled(path) + "/no")).status in (404, 405)
 
 
-@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({}, "body.flow"),
+        ({"flow": "A->B"}, "body.verb"),
+        ({"flow": "A->B", "verb": "rewind"}, "body.verb"),
+        ({"flow": "A->B", "verb": "pause", "topics": ["ord(ers"]}, "neither a name nor a regex"),
+        ({"flow": "A->B", "verb": "pause", "partitions": [1]}, "name the topic"),
+        ({"flow": "A->B", "verb": "pause", "partitions": [-1]}, "greater than"),
+        ({"flow": "A->B", "verb": "pause", "until_ms": 1}, "in the past"),
+        ({"flow": "A->B", "verb": "pause", "until_ms": 1, "for_s": 1}, "two ways"),
+        ({"flow": "A->B", "verb": "throttle", "bytes_per_s": 0}, "greater than"),
+        ({"flow": "A->B", "verb": "pause", "bytes_per_s": 5}, "has no rate"),
+        ({"flow": "A->B", "verb": "move", "topics": ["orders"]}, "one slot"),
+        ({"flow": "A->B", "verb": "pause", "why": "x" * 513}, "at most 512"),
+        ({"flow": "A->B", "verb": "pause", "why": "two\nlines"}, "cannot be printed"),
+        ({"flow": "A->B", "verb": "pause", "topics": ["t"] * 257}, "at most 256"),
+    ],
+)
+def test_a_decision_that_cannot_be_is_refused(
+    body: dict[str, Any], sentence: str, client: TestClient
+) -> None:
+    response = client.post("/v1/decisions", json=body)
+
+    assert error_of(response).status == 400
+    assert sentence in response.json()["message"]
+
+
+@pytest.mark.parametrize("path", [*RECOVERING, "/v1/flows/{flow}:pause"])
 @pytest.mark.parametrize(
     ("body", "headers", "status"),
     [
@@ -294,7 +361,7 @@ def test_an_unknown_parameter_or_method_is_refused(
         (b"[" * 50_000, {}, 400),
         (b'{"topic": ["a"]}', {}, 400),
         (b'{"topics": "orders"}', {}, 400),
-        (b'{"topics": ["orders"]}', {}, 400),
+        (b'{"topics": ["ord(ers"]}', {}, 400),
         (b"[]", {}, 400),
         (b"x" * (BODY_BYTES_MAX + 1), {}, 413),
         (b"a=b", {"content-type": "application/x-www-form-urlencoded"}, 415),
@@ -350,12 +417,12 @@ def test_the_description_has_every_route_and_the_error_body() -> None:
 
     served = {
         route.path_format
-        for module in (reading, remembered, recovery)
+        for module in (reading, remembered, deciding, recovery)
         for route in module.routes.routes
         if isinstance(route, APIRoute)
     }
     assert served == set(spec["paths"])
-    assert {f"/v1/flows/{{flow}}:{verb.name}" for verb in VERBS} == set(POSTS)
+    assert {*RECOVERING, *DECIDING, "/v1/decisions"} == set(POSTS)
     for path, methods in spec["paths"].items():
         for operation in methods.values():
             body: Any = operation["responses"]["default"]["content"]["application/json"]
@@ -383,8 +450,9 @@ class OneToken(Tokens):
 _SPEC = schemathesis.openapi.from_asgi("/v1/openapi.json", app_of(tokens=OneToken()))
 
 
-# `/ready` takes a token and needs none; groups ask clusters.
-@_SPEC.exclude(path=["/v1/groups", "/ready"]).parametrize()
+# `/ready` takes a token and needs none; groups ask clusters; health is about when this module was
+# imported.
+@_SPEC.exclude(path=["/v1/groups", "/ready", "/health"]).parametrize()
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_answers_to_random_requests_are_as_described(case: Any) -> None:
     # Verbs are refused by their role, after path, query and body were read. What wrong tokens get

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from heliograph.driver.assignment import assign, weigh
+from heliograph.driver.assignment import Places, assign, weigh
 from heliograph.model import (
     ClusterAlias,
     FlowId,
@@ -68,7 +68,9 @@ def test_pinned_lanes_have_their_slots_to_themselves() -> None:
     critical = lane(0, "critical")
     others = [lane(number) for number in range(5)]
 
-    placed = assign([critical, *others], [S0, S1, S2], {}, {}, {critical: frozenset({S2})})
+    placed = assign(
+        [critical, *others], [S0, S1, S2], {}, {}, Places(pinned={critical: frozenset({S2})})
+    )
 
     assert placed[critical] == S2
     assert S2 not in {placed[other] for other in others}
@@ -77,7 +79,7 @@ def test_pinned_lanes_have_their_slots_to_themselves() -> None:
 def test_pinned_lanes_whose_slots_are_gone_join_the_others() -> None:
     critical = lane(0, "critical")
 
-    placed = assign([critical, lane(1)], [S0], {}, {}, {critical: frozenset({S2})})
+    placed = assign([critical, lane(1)], [S0], {}, {}, Places(pinned={critical: frozenset({S2})}))
 
     assert placed == {critical: S0, lane(1): S0}
 
@@ -85,7 +87,7 @@ def test_pinned_lanes_whose_slots_are_gone_join_the_others() -> None:
 def test_unpinned_lanes_share_all_slots_when_every_slot_is_set_apart() -> None:
     critical = lane(0, "critical")
 
-    placed = assign([critical, lane(1)], [S0], {}, {}, {critical: frozenset({S0})})
+    placed = assign([critical, lane(1)], [S0], {}, {}, Places(pinned={critical: frozenset({S0})}))
 
     assert placed == {critical: S0, lane(1): S0}
 
@@ -144,3 +146,45 @@ def test_evening_out_thousands_of_lanes_takes_a_moment() -> None:
     for each, slot in placed.items():
         loads[slot] += weights.get(each, 1.0)
     assert max(loads.values()) <= 1.2 * sum(loads.values()) / len(slots)
+
+
+def test_a_moved_lane_shares_its_slot_and_balancing_leaves_it_there() -> None:
+    moved, others = lane(0), [lane(number) for number in range(1, 5)]
+    places = Places(moved={moved: frozenset({S1})})
+    weights = {moved: 100.0}
+
+    placed = assign([moved, *others], [S0, S1], {}, weights, places)
+    later = assign([moved, *others], [S0, S1], placed, weights, places)
+    crowded = assign([moved, *others], [S0, S1], dict.fromkeys(others, S1), {}, places)
+
+    assert placed[moved] == later[moved] == S1
+    assert later == placed
+    assert S1 in {crowded[other] for other in others}
+
+
+def test_a_drained_slot_has_no_lane_of_the_flow_and_keeps_those_of_others() -> None:
+    mine = [lane(number) for number in range(4)]
+    theirs = LaneId(flow=OTHER, source=TopicPartition(topic=TopicName("pay"), partition=0))
+    before = {**dict.fromkeys(mine, S0), theirs: S0}
+    places = Places(drained={FLOW: frozenset({S0})})
+
+    placed = assign([*mine, theirs], [S0, S1], before, {}, places)
+
+    assert {placed[each] for each in mine} == {S1}
+    assert placed[theirs] == S0
+
+
+def test_a_lane_pinned_to_a_drained_slot_is_carried_with_the_others() -> None:
+    places = Places(pinned={lane(0): frozenset({S0})}, drained={FLOW: frozenset({S0})})
+
+    placed = assign([lane(0), lane(1)], [S0, S1], {}, {}, places)
+
+    assert set(placed.values()) == {S1}
+
+
+def test_draining_every_slot_drains_none() -> None:
+    places = Places(drained={FLOW: frozenset({S0, S1})})
+
+    placed = assign([lane(0), lane(1)], [S0, S1], {}, {}, places)
+
+    assert set(placed.values()) == {S0, S1}

@@ -55,6 +55,8 @@ class FakeSlots:
         self.applied.append(assignment)
         self.abandoned = abandoned
 
+    def throttle(self, limits: Mapping[str, int]) -> None: ...
+
     def resume(self, ids: Iterable[LaneId]) -> None: ...
 
     def progress(self) -> Mapping[LaneId, LaneProgress]:

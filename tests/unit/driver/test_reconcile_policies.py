@@ -76,6 +76,8 @@ class Slots:
         self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
     ) -> None: ...
 
+    def throttle(self, limits: Mapping[str, int]) -> None: ...
+
     def resume(self, ids: Iterable[LaneId]) -> None:
         self.resumed += 1
         self.resumed_lanes += ids

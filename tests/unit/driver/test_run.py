@@ -90,6 +90,8 @@ class PlayedSlots:
     def use(self, session: object) -> None:
         self.told.append(f"use {session}")
 
+    def throttle(self, limits: Mapping[str, int]) -> None: ...
+
     def apply(
         self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
     ) -> None: ...

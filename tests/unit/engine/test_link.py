@@ -22,6 +22,7 @@ from heliograph.engine.messages import (
     Down,
     Drain,
     Hello,
+    LimitLanes,
     PauseLanes,
     Progress,
     RemoveLanes,
@@ -39,7 +40,7 @@ from heliograph.engine.messages import (
 from heliograph.errors import InvariantError, LinkError
 from heliograph.model import SlotId
 from tests.kit.loop_thread import LoopThread, loop_thread
-from tests.unit.engine.lanes import FLOW, lane, progress
+from tests.unit.engine.lanes import lane, progress
 
 TOKEN = b"t" * 32
 HELLO = Hello(slot=SlotId(0), generation=1, attempt="0", machine="here", pid=1, lanes=(lane(0),))
@@ -115,8 +116,9 @@ def client(port: int, heard: list[Down], *, lease_s: float, token: bytes = TOKEN
         RemoveLanes(ids=(lane(0).id,)),
         PauseLanes(ids=(lane(0).id,)),
         ResumeLanes(ids=()),
-        Throttle(flow=FLOW, bytes_per_s=None),
-        Throttle(flow=FLOW, bytes_per_s=5),
+        LimitLanes(ids=(lane(0).id,), limits=("a", "b")),
+        Throttle(limit="a", bytes_per_s=None),
+        Throttle(limit="a", bytes_per_s=5),
         Drain(),
         Stop(),
         Beat(number=3),

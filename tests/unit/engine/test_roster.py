@@ -10,11 +10,18 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.engine.messages import AddLanes, PauseLanes, RemoveLanes, ResumeLanes, Throttle
+from heliograph.engine.messages import (
+    AddLanes,
+    LimitLanes,
+    PauseLanes,
+    RemoveLanes,
+    ResumeLanes,
+    Throttle,
+)
 from heliograph.engine.roster import Order, Roster
 from heliograph.errors import InvariantError
-from heliograph.model import ClusterAlias, FlowId, Lane, LaneId, SlotId, StartAt
-from tests.unit.engine.lanes import FLOW, lane
+from heliograph.model import Lane, LaneId, LaneLoad, SlotId, StartAt
+from tests.unit.engine.lanes import lane
 
 S0, S1 = SlotId(0), SlotId(1)
 
@@ -156,22 +163,60 @@ def test_a_pause_outlives_the_slot() -> None:
     assert orders == [(S0, AddLanes(lanes=(replace(lane(0), paused=True),)))]
 
 
-def test_a_flows_limit_is_shared_out_by_lanes_and_told_before_the_lanes() -> None:
-    roster = roster_with(S0, S1)
-    other = FlowId(source=ClusterAlias("B"), target=ClusterAlias("A"))
-    roster.limit(FLOW, 900)
+def limited(number: int, *names: str) -> Lane:
+    return replace(lane(number), limits=names)
 
-    orders = roster.want({S0: (lane(0), lane(1)), S1: (lane(2), lane(3, flow=other))})
-    lifted = roster.limit(FLOW, None)
+
+def test_a_limit_is_shared_out_by_lanes_and_told_before_the_lanes() -> None:
+    roster = roster_with(S0, S1)
+    roster.limit({"narrow": 900})
+
+    orders = roster.want(
+        {S0: (limited(0, "narrow"), limited(1, "narrow")), S1: (limited(2, "narrow"), lane(3))}
+    )
+    lifted = roster.limit({})
 
     assert orders[:2] == [
-        (S0, Throttle(flow=FLOW, bytes_per_s=600)),
-        (S1, Throttle(flow=FLOW, bytes_per_s=300)),
+        (S0, Throttle(limit="narrow", bytes_per_s=600)),
+        (S1, Throttle(limit="narrow", bytes_per_s=300)),
     ]
     assert [type(message) for _, message in orders[2:]] == [AddLanes, AddLanes]
     assert lifted == [
-        (S0, Throttle(flow=FLOW, bytes_per_s=None)),
-        (S1, Throttle(flow=FLOW, bytes_per_s=None)),
+        (S0, Throttle(limit="narrow", bytes_per_s=None)),
+        (S1, Throttle(limit="narrow", bytes_per_s=None)),
+    ]
+
+
+def test_a_lane_hears_of_other_limits_without_being_begun_anew() -> None:
+    roster = roster_with(S0)
+    roster.want({S0: (lane(0), lane(1))})
+    roster.limit({"narrow": 900})
+
+    orders = roster.want({S0: (limited(0, "narrow"), lane(1))})
+    back = roster.want({S0: (lane(0), lane(1))})
+
+    assert orders == [
+        (S0, Throttle(limit="narrow", bytes_per_s=900)),
+        (S0, LimitLanes(ids=(lane(0).id,), limits=("narrow",))),
+    ]
+    assert back == [(S0, LimitLanes(ids=(lane(0).id,), limits=()))]
+
+
+def test_what_slots_that_keep_up_leave_goes_to_those_with_lanes_behind() -> None:
+    roster = roster_with(S0, S1)
+    roster.limit({"narrow": 1_000})
+    roster.want({S0: (limited(0, "narrow"),), S1: (limited(1, "narrow"),)})
+
+    orders = roster.divide(
+        {
+            lane(0).id: LaneLoad(bytes_per_s=100.0, lag_bytes=0.0),
+            lane(1).id: LaneLoad(bytes_per_s=500.0, lag_bytes=90_000.0),
+        }
+    )
+
+    assert orders == [
+        (S0, Throttle(limit="narrow", bytes_per_s=125)),
+        (S1, Throttle(limit="narrow", bytes_per_s=875)),
     ]
 
 
@@ -194,7 +239,10 @@ def test_no_event_leaves_an_order_for_a_later_look_at_all_lanes(seed: int) -> No
     def wish() -> dict[SlotId, list[Lane]]:
         wished: dict[SlotId, list[Lane]] = {slot: [] for slot in slots}
         for each in chance.sample(lanes, 8):
-            wished[chance.choice(slots)].append(replace(each, paused=chance.random() < 0.2))
+            names = tuple(name for name in ("narrow", "wide") if chance.random() < 0.3)
+            wished[chance.choice(slots)].append(
+                replace(each, paused=chance.random() < 0.2, limits=names)
+            )
         return wished
 
     def carried(slot: SlotId) -> list[Lane]:
@@ -208,7 +256,7 @@ def test_no_event_leaves_an_order_for_a_later_look_at_all_lanes(seed: int) -> No
             lambda: roster.arrived(slot, carried(slot)),
             lambda: roster.over(slot),
             lambda: roster.settled(slot, [each.id for each in carried(slot)]),
-            lambda: roster.limit(FLOW, chance.choice([None, 1_000])),
+            lambda: roster.limit(chance.choice([{}, {"narrow": 1_000}, {"wide": 5_000}])),
         ]
         return chance.choice(events)()
 

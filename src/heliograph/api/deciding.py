@@ -1,0 +1,232 @@
+"""The routes that decide about lanes, over the functions of the commands. Driver only.
+
+`POST /v1/decisions` takes every verb; `POST /v1/flows/{flow}:pause` and its like are the same with
+flow and verb in the path. All need the role `operate` for the flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body, Header, Path, Query, Response
+
+from heliograph.api.access import Caller, Role
+from heliograph.api.bodies import (
+    ChangeBody,
+    DecideBody,
+    DecidedBody,
+    DecisionBody,
+    DecisionsBody,
+    FlowProblem,
+    NewDecisionBody,
+)
+from heliograph.api.etags import etag, require_match
+from heliograph.api.flows import decided_ids, flow_version
+from heliograph.api.problems import ApiProblem
+from heliograph.api.responses import json_of
+from heliograph.api.state import ApiState, FlowName, Known, Looking, OnlyFlow, State, require
+from heliograph.clock import now_ms
+from heliograph.decisions.decide import (
+    Draft,
+    NoSuchDecision,
+    Outcome,
+    decide,
+    read_decisions,
+    withdraw,
+)
+from heliograph.decisions.decision import Decision, Verb, scope_of
+from heliograph.decisions.orders import standing_of
+from heliograph.decisions.record import decisions_of
+from heliograph.decisions.words import HOLDS, order_words, states_of
+from heliograph.model import FlowId
+
+routes: Final = APIRouter()
+VERBS: Final = tuple(verb for verb in Verb if verb is not Verb.REWIND)
+
+DryRun = Annotated[bool, Query(description="Answer with what would change, and write nothing.")]
+IfMatch = Annotated[
+    str | None, Header(max_length=512, description="ETag of what the caller has seen.")
+]
+DecisionId = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="Of the decision.")]
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"model": DecidedBody, "description": "What would change, or that nothing does."},
+    201: {"model": DecidedBody, "description": "The decision, which is in the ledger."},
+}
+
+
+@routes.get("/v1/decisions", response_model=DecisionsBody)
+async def decisions(
+    state: State,
+    caller: Looking,
+    flow: OnlyFlow = None,
+    history: Annotated[bool, Query(description="Also those that are over.")] = False,
+) -> Response:
+    """Decisions that hold; of one flow with the ETag that `If-Match` of a new one is compared
+    with."""
+    found, problems = await state.of_ledgers(state.visible(caller, flow), decisions_of)
+    body = DecisionsBody(
+        at_ms=now_ms(),
+        decisions=[
+            _body(of, each, word)
+            for of in sorted(found)
+            for each, word in states_of(found[of], now_ms())
+            if history or word == HOLDS
+        ],
+        problems=[FlowProblem(flow=str(of), problem=text) for of, text in sorted(problems.items())],
+    )
+    tag = _tag(next(iter(found.values()))) if flow is not None and found else None
+    return json_of(body, tag=tag)
+
+
+@routes.post("/v1/decisions", response_model=None, responses=_ANSWERS)
+async def decide_anew(
+    state: State,
+    caller: Known,
+    asked: Annotated[NewDecisionBody, Body()],
+    dry_run: DryRun = False,
+    if_match: IfMatch = None,
+) -> Response:
+    """Decide; as the command of the verb's name."""
+    flow = state.flow(asked.flow)
+    require(caller, Role.OPERATE, flow)
+    seen: frozenset[str] | None = None
+    if if_match is not None:
+        _, made = await read_decisions(state.live.ledgers, state.live.config, flow)
+        require_match(if_match, _tag(made), f"what was decided about {flow}")
+        seen = frozenset(each.id for each in standing_of(made, now_ms()))
+    return await _decide(state, caller, flow, Verb(asked.verb), asked, dry_run, seen)
+
+
+@routes.delete("/v1/decisions/{decision}", response_model=DecidedBody)
+async def withdraw_decision(
+    decision: DecisionId,
+    state: State,
+    caller: Known,
+    flow: OnlyFlow = None,
+    dry_run: DryRun = False,
+    if_match: IfMatch = None,
+) -> Response:
+    """Take a decision back; as `heliograph decisions --withdraw`."""
+    found, _ = await state.of_ledgers(state.visible(caller, flow), decisions_of)
+    of = next((of for of, made in found.items() if any(d.id == decision for d in made)), None)
+    if of is None:
+        raise NoSuchDecision(f"there is no decision {decision}")
+    require(caller, Role.OPERATE, of)
+    require_match(if_match, _tag(found[of]), f"what was decided about {of}")
+    seen = None if if_match is None else _standing(found[of])
+    live = state.live
+    async with state.asking:
+        outcome = await withdraw(
+            live.ledgers, live.config, of, decision, caller.name, write=not dry_run, seen=seen
+        )
+    if outcome.written:
+        state.trail.changed(caller, "withdraw", of, f"decision={decision}")
+    return json_of(_answer(outcome))
+
+
+def _route(verb: Verb) -> Callable[..., Awaitable[Response]]:
+    async def decide_flow(
+        flow: FlowName,
+        state: State,
+        caller: Known,
+        asked: Annotated[DecideBody, Body()] = DecideBody(),  # noqa: B008 - FastAPI's way
+        dry_run: DryRun = False,
+        if_match: IfMatch = None,
+    ) -> Response:
+        wanted = state.flow(flow)
+        require(caller, Role.OPERATE, wanted)
+        require_match(if_match, flow_version(state, wanted), f"flow {wanted}")
+        seen = None if if_match is None else decided_ids(state, wanted)
+        return await _decide(state, caller, wanted, verb, asked, dry_run, seen)
+
+    return decide_flow
+
+
+for _verb in VERBS:
+    routes.add_api_route(
+        f"/v1/flows/{{flow:flow}}:{_verb}",
+        _route(_verb),
+        methods=["POST"],
+        name=f"{_verb}_flow",
+        response_model=None,
+        responses=_ANSWERS,
+        description=f"As `heliograph {_verb}`.",
+    )
+
+
+async def _decide(
+    state: ApiState,
+    caller: Caller,
+    flow: FlowId,
+    verb: Verb,
+    asked: DecideBody,
+    dry_run: bool,
+    seen: frozenset[str] | None,
+) -> Response:
+    if asked.for_s is not None and asked.until_ms is not None:
+        raise ApiProblem(400, "until_ms and for_s are two ways to say the same; send one")
+    draft = Draft(
+        verb=verb,
+        scope=scope_of(tuple(asked.topics), tuple(asked.partitions)),
+        who=caller.name,
+        why=asked.why,
+        until_ms=asked.until_ms if asked.for_s is None else now_ms() + 1000 * asked.for_s,
+        bytes_per_s=asked.bytes_per_s,
+        slots=tuple(sorted(set(asked.slots))),
+    )
+    live = state.live
+    async with state.asking:
+        outcome = await decide(live.ledgers, live.config, flow, draft, write=not dry_run, seen=seen)
+    answer = json_of(_answer(outcome))
+    if outcome.written and outcome.decision is not None:
+        state.trail.changed(caller, verb, flow, f"decision={outcome.decision.id}")
+        answer.status_code = 201
+        answer.headers["Location"] = f"/v1/decisions/{outcome.decision.id}"
+    return answer
+
+
+def _answer(outcome: Outcome) -> DecidedBody:
+    decision = outcome.decision
+    word = "" if decision is None else "withdrawn" if decision.withdrawn is not None else HOLDS
+    return DecidedBody(
+        flow=str(outcome.flow),
+        written=outcome.written,
+        decision=None if decision is None else _body(outcome.flow, decision, word),
+        changes=[
+            ChangeBody(
+                topic=each.topic,
+                partition=each.partition,
+                before=order_words(each.before),
+                after=order_words(each.after),
+            )
+            for each in outcome.changes
+        ],
+        remarks=list(outcome.remarks),
+    )
+
+
+def _body(flow: FlowId, decision: Decision, state: str) -> DecisionBody:
+    return DecisionBody(
+        flow=str(flow),
+        id=decision.id,
+        state=state,
+        verb=decision.verb.value,
+        topics=[*decision.scope.topics, *decision.scope.patterns],
+        partitions=list(decision.scope.partitions),
+        bytes_per_s=decision.bytes_per_s,
+        slots=list(decision.slots),
+        who=decision.who,
+        at_ms=decision.at_ms,
+        why=decision.why or None,
+        until_ms=decision.until_ms,
+        withdrawn_by=None if decision.withdrawn is None else decision.withdrawn.who,
+    )
+
+
+def _standing(made: tuple[Decision, ...]) -> frozenset[str]:
+    return frozenset(each.id for each in standing_of(made, now_ms()))
+
+
+def _tag(made: tuple[Decision, ...]) -> str:
+    return etag(sorted(_standing(made)))
