@@ -1,4 +1,4 @@
-"""`heliograph run --api`: a real mirror is looked at and failed over by HTTP, and ends cleanly."""
+"""`heliograph run --api`: a real mirror is looked at, decided on and failed over by HTTP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _free_port() -> int:
         return port
 
 
-def test_a_mirror_is_looked_at_and_failed_over_by_http(
+def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
     pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
 ) -> None:
     name = lasting_topic(pair["A"], topic("api"), partitions=2)
@@ -58,22 +58,37 @@ def test_a_mirror_is_looked_at_and_failed_over_by_http(
         except HTTPError as exc:
             return exc.code, json.load(exc)
 
-    api = ("--master", "local[2]", "--slots", "1", "--api", f"127.0.0.1:{port}")
+    api = ("--master", "local[2]", "--slots", "2", "--api", f"127.0.0.1:{port}")
     with mirror_runs() as runs:
         run = MirrorRun(file, tmp_path / "run.log", *api)
         runs.append(run)
         run.await_copying()
         way.await_records(name, _RECORDS)
 
-        def is_idle() -> bool:
-            _, found = call("GET", f"/v1/lanes?topic={name}&state=idle")
-            return bool(found["total"] == 2)
+        asked = {"flow": f"{source}->{target}", "topics": [name]}
 
-        wait_until(is_idle, "two idle lanes", timeout_s=30)
+        def lanes_in(state: str) -> int:
+            _, found = call("GET", f"/v1/lanes?topic={name}&state={state}")
+            return int(found["total"])
+
+        def slots() -> list[int]:
+            return [lane["slot"] for lane in call("GET", "/v1/lanes")[1]["lanes"]]
+
+        wait_until(lambda: lanes_in("idle") == 2, "two idle lanes", timeout_s=30)
         ready = call("GET", "/ready")
         _, lanes = call("GET", "/v1/lanes")
         _, losses = call("GET", "/v1/losses")
         _, groups = call("GET", "/v1/groups")
+        paused, decision = call("POST", f"{flow}:pause", {"topics": [name], "why": "a test"})
+        wait_until(lambda: lanes_in("paused") == 2, "two paused lanes", timeout_s=10, poll_s=0.1)
+        decided = call("GET", f"/v1/decisions?flow={source}-%3E{target}")[1]["decisions"]
+        pinned, _ = call("POST", "/v1/decisions", {**asked, "verb": "pin", "slots": [1]})
+        limited, _ = call("POST", "/v1/decisions", {**asked, "verb": "throttle", "bytes_per_s": 9})
+        wait_until(lambda: set(slots()) == {1}, "both lanes in slot 1", timeout_s=20, poll_s=0.1)
+        no_slot = call("POST", f"{flow}:pin", {"topics": [name], "slots": [7]})
+        gone = call("DELETE", f"/v1/decisions/{decision['decision']['id']}")
+        wait_until(lambda: lanes_in("paused") == 0, "no paused lane", timeout_s=10, poll_s=0.1)
+        again_gone = call("DELETE", f"/v1/decisions/{decision['decision']['id']}")
         status, plan = call("POST", f"{flow}:failover?dry_run=true")
         begun, operation = call("POST", f"{flow}:failover", {})
         again, running = call("POST", f"{flow}:promote")
@@ -92,6 +107,11 @@ def test_a_mirror_is_looked_at_and_failed_over_by_http(
     assert {lane["target_topic"] for lane in lanes["lanes"]} == {way.renamed(name)}
     assert (losses["losses"], losses["problems"]) == ([], [])
     assert groups["flows"][0]["problems"] == []
+    assert (paused, pinned, limited, gone[0], again_gone[0]) == (201, 201, 201, 200, 404)
+    assert [(each["verb"], each["who"], each["why"]) for each in decided] == [
+        ("pause", "ann", "a test")
+    ]
+    assert (no_slot[0], "there is no slot 7" in no_slot[1]["message"]) == (400, True)
     assert (status, plan["refusal"]) == (200, None)
     assert plan["plan"]["steps"] == ["check", "fence", "groups", "switch"]
     assert (begun, again, running["code"]) == (202, 409, "operation_running")

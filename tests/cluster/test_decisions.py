@@ -23,7 +23,7 @@ from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
 from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import Route, lasting_topic, route, write_config
-from tests.kit.records import NewRec, numbered, produce
+from tests.kit.records import NewRec, numbered, produce, read_all
 from tests.kit.topics import wait_until
 
 _RECORDS: Final = 100
@@ -183,6 +183,35 @@ def test_excluded_topics_and_stopped_flows_leave_the_slots_and_come_back_where_t
     assert held == _RECORDS
     assert flow.assert_arrives(orders) == flow.assert_arrives(logs) == 2 * _RECORDS
     flow.assert_exact_map(orders)
+
+
+def test_a_lane_is_rewound_while_the_mirror_runs_and_copies_again_from_there(
+    way: tuple[Route, str, str],
+) -> None:
+    flow, orders, logs = way
+    produce(flow.source, logs, numbered(_RECORDS))
+    produce(flow.source, orders, numbered(_RECORDS))
+    with running_inside(flow.config, leased=True):
+        flow.await_records(logs, _RECORDS)
+        flow.await_records(orders, _RECORDS)
+
+        rewound = decided(flow, "rewind", "--topic", logs, "--to", "40")
+        flow.await_records(logs, 2 * _RECORDS - 40)
+        refused = decided(flow, "rewind", "--topic", logs, "--to", "999999")
+        await_followed(lambda: all_over(flow), "both rewinds over")
+        produce(flow.source, logs, numbered(_RECORDS, start=_RECORDS))
+        flow.await_records(logs, 3 * _RECORDS - 40)
+
+    once = [record.content for record in read_all(flow.source, logs)[0]]
+    found = [record.content for record in read_all(flow.target, flow.renamed(logs))[0]]
+    assert rewound["changes"][0]["after"] == "goes on to 40"
+    assert refused["written"]
+    assert found == once[:_RECORDS] + once[40:_RECORDS] + once[_RECORDS:]
+    assert flow.assert_arrives(orders) == _RECORDS
+
+
+def all_over(way: Route) -> bool:
+    return said("decisions", str(way.config)) == (0, {"decisions": []})
 
 
 def test_a_throttle_is_held_while_lanes_catch_up_and_lifted_again(

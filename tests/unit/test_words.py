@@ -1,10 +1,10 @@
-"""Times as an operator writes them, and as they are told."""
+"""Times and rates as an operator writes them, and as they are told."""
 
 from __future__ import annotations
 
 import pytest
 
-from heliograph.words import in_words, seconds_of
+from heliograph.words import bytes_of, in_words, rate_words, seconds_of
 
 
 def test_intervals_are_told_in_their_largest_unit() -> None:
@@ -32,3 +32,30 @@ def test_a_time_is_a_number_and_a_unit() -> None:
 )
 def test_anything_else_is_no_time(text: str) -> None:
     assert seconds_of(text) is None
+
+
+def test_a_rate_is_a_number_of_bytes_with_a_unit() -> None:
+    texts = ("500000", "10MB", "10MB/s", "1.5 MiB/s", "500kB", "2g", "1Ki")
+    assert [bytes_of(text) for text in texts] == [
+        500_000,
+        10_000_000,
+        10_000_000,
+        1_572_864,
+        500_000,
+        2_000_000_000,
+        1_024,
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "fast", "-1MB", "1.5.2MB", "10MB/h", "10 TB", "9" * 16])
+def test_anything_else_is_no_rate(text: str) -> None:
+    assert bytes_of(text) is None
+
+
+def test_rates_are_told_in_their_largest_unit() -> None:
+    assert [rate_words(rate) for rate in (12, 1_500, 2_500_000, 3e9)] == [
+        "12 B/s",
+        "1.5 kB/s",
+        "2.5 MB/s",
+        "3 GB/s",
+    ]

@@ -49,6 +49,9 @@ COMMANDS: Final = {
     "pin": Listed("Give lanes slots of their own.", _DECIDE, module="decide"),
     "move": Listed("Carry lanes in another slot.", _DECIDE, module="decide"),
     "drain": Listed("Take all lanes of a flow off a slot.", _DECIDE, module="decide"),
+    "rewind": Listed(
+        "Resume lanes at another source offset, while the mirror runs.", _DECIDE, module="decide"
+    ),
     "exclude": Listed("Stop mirroring topics, whatever the file says.", _DECIDE, module="decide"),
     "include": Listed("Mirror topics, whatever the file says.", _DECIDE, module="decide"),
     "stop": Listed("Stop a flow until it is started.", _DECIDE, module="decide"),

@@ -316,6 +316,38 @@ def start(
     _Asked(file, flow, why, until, for_, dry_run, as_json).decide(Verb.START, Scope())
 
 
+REWIND_HELP: Final = f"""Resume lanes at another source offset, while the mirror runs.
+
+As `heliograph reset`, which needs the mirror to be stopped: nothing is removed from the target, an
+earlier offset copies records a second time, a later one skips records. The driver takes the lanes
+off their slots, writes where they go on, and hands them out again.{_COMMON}
+Examples:
+
+  heliograph rewind mm2.properties --topic orders --to earliest
+
+  heliograph rewind mm2.properties --topic orders --partition 3 --to 4711 --dry-run
+"""
+
+
+def rewind(
+    file: File,
+    topic: SomeTopics,
+    to: Annotated[
+        str, typer.Option("--to", metavar="OFFSET", help="A source offset, or `earliest`.")
+    ],
+    flow: Flows = None,
+    partition: Partitions = None,
+    why: Why = "",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    if to != "earliest" and not (to.isascii() and to.isdecimal() and len(to) < 19):
+        raise typer.BadParameter(f"--to: {to!r} is neither an offset nor `earliest`")
+    asked = _Asked(file, flow, why, None, None, dry_run, as_json)
+    offset = None if to == "earliest" else int(to)
+    asked.decide(Verb.REWIND, _scope(topic, partition), offset=offset)
+
+
 class _Asked:
     """What all of these commands are asked."""
 

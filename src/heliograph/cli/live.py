@@ -133,7 +133,9 @@ class _Table:
                 for lane, count in records.items()
             }
             self._last = (monotonic_s(), records)
-        self._screen.update(flow_table(at.progress, self._rates, at.problems, at.standby))
+        self._screen.update(
+            flow_table(at.progress, self._rates, at.problems, at.standby, at.decided)
+        )
 
 
 def _say(level: int, flow: FlowId, what: str, lanes: Sequence[LaneProgress]) -> None:

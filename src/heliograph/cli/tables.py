@@ -22,6 +22,7 @@ __all__ = ["Side"]
 UNKNOWN: Final = "?"
 STALLED: Final = "stalled"
 WAITING: Final = "waiting"
+_DECISIONS_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ def flow_table(
     rates: Mapping[LaneId, float],
     problems: Mapping[FlowId, str],
     standby: Mapping[FlowId, str],
+    decided: Mapping[FlowId, Sequence[str]] | None = None,
 ) -> RenderableType:
     """What `run` shows: the total, what is wrong, one row a topic.
 
@@ -109,6 +111,10 @@ def flow_table(
     parts: list[RenderableType] = [Text(total, style="bold")]
     parts += [Text(f"{flow}: {text}", style="red") for flow, text in problems.items()]
     parts += [Text(f"{flow}: {text}") for flow, text in standby.items()]
+    for flow, texts in (decided or {}).items():
+        more = f"{flow}: and {len(texts) - _DECISIONS_SHOWN} more decisions"
+        parts += [Text(f"{flow}: {text}") for text in texts[:_DECISIONS_SHOWN]]
+        parts += [Text(more)] if len(texts) > _DECISIONS_SHOWN else []
     return Group(*parts, *([topic_table(rows)] if rows else []))
 
 

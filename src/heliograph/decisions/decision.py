@@ -21,6 +21,7 @@ PARTITIONS_MAX: Final = 4_096
 SLOTS_MAX: Final = 1_024
 _NAME_CHARS_MAX: Final = 249
 _NUMBER_MAX: Final = 2**31 - 1
+_STARS_MAX: Final = 3
 _RATE_MAX: Final = 2**53
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _ESCAPED: Final = re.compile(r"(?:[A-Za-z0-9._-]|\\[.\-])+")
@@ -170,6 +171,36 @@ def _require_regex(pattern: str) -> None:
         from_java(pattern)
     except RegexRefused as exc:
         raise BadDecision(f"topic {pattern!r} is neither a name nor a regex: {exc}") from exc
+    if _may_take_long(pattern):
+        raise BadDecision(
+            f"topic {pattern!r} could take the driver minutes to match: at most {_STARS_MAX} `*` "
+            "or `+`, and no group that repeats with `*`, `+` or `|` in it"
+        )
+
+
+def _may_take_long(pattern: str) -> bool:
+    """Whether names could be matched in very many ways: the driver's loop would wait for them."""
+    # Escapes and classes are one character each.
+    plain = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", pattern)
+    groups: list[tuple[int, bool]] = []
+    stars, is_many = 0, False
+    for at, char in enumerate(plain):
+        if char == "(":
+            groups.append((stars, is_many))
+            is_many = False
+        elif char == ")" and groups:
+            if is_many and plain[at + 1 : at + 2] in ("*", "+", "{"):
+                return True
+            before = groups.pop()
+            is_many = is_many or before[1]
+        elif char == "|":
+            is_many = True
+            stars = groups[-1][0] if groups else 0
+        elif char in "*+{":
+            stars, is_many = stars + 1, True
+            if stars > _STARS_MAX:
+                return True
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

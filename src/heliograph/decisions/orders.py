@@ -30,14 +30,16 @@ class LaneOrders:
     """The widest first; the lane keeps all of them."""
     excluded: Decision | None = None
     stopped: Decision | None = None
+    rewound: Decision | None = None
+    """A rewind that is not carried out yet: the lane must be in no slot."""
 
     @property
     def is_carried(self) -> bool:
-        return self.excluded is None and self.stopped is None
+        return self.excluded is None and self.stopped is None and self.rewound is None
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        found = (self.stopped, self.excluded, self.paused, self.placed)
+        found = (self.stopped, self.excluded, self.rewound, self.paused, self.placed)
         return (*(each for each in found if each is not None), *self.throttles)
 
 
@@ -54,17 +56,25 @@ class FlowOrders:
     stopped: Decision | None = None
     drained: frozenset[SlotId] = frozenset()
     """Slots that carry no lane of the flow."""
-    _topics: dict[TopicName, LaneOrders] = field(default_factory=dict)
+    _topics: dict[TopicName, LaneOrders] = field(default_factory=dict, compare=False)
+    _apart: dict[TopicName, frozenset[int]] = field(default_factory=dict, compare=False)
+    """Partitions that a decision names."""
 
     def lane(self, lane: TopicPartition) -> LaneOrders:
         if not self.standing:
             return FREE
-        matching = [each for each in self.standing if each.scope.breadth is Breadth.PARTITION]
-        if any(each.scope.has(lane) for each in matching):
-            return _lane_orders(self.standing, self.stopped, lane.topic, lane.partition)
+        # There may be tens of thousands of lanes, so what a topic's lanes share is found once.
         if lane.topic not in self._topics:
             orders = _lane_orders(self.standing, self.stopped, lane.topic, None)
             self._topics[lane.topic] = orders
+            self._apart[lane.topic] = frozenset(
+                number
+                for each in self.standing
+                if each.scope.partitions and each.scope.has_topic(lane.topic)
+                for number in each.scope.partitions
+            )
+        if lane.partition in self._apart[lane.topic]:
+            return _lane_orders(self.standing, self.stopped, lane.topic, lane.partition)
         return self._topics[lane.topic]
 
     def lanes(self, ids: Iterable[LaneId]) -> Mapping[LaneId, LaneOrders]:
@@ -144,6 +154,7 @@ def _lane_orders(
         throttles=_throttles(standing, topic, partition),
         excluded=choice if choice is not None and choice.verb is Verb.EXCLUDE else None,
         stopped=stopped,
+        rewound=_winner(standing, Verb.REWIND.aspect, topic, partition),
     )
 
 

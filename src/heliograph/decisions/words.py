@@ -30,6 +30,8 @@ def order_words(orders: LaneOrders) -> str:
         return "stopped"
     if orders.excluded is not None:
         return "excluded"
+    if orders.rewound is not None:
+        return f"goes on {argument_words(orders.rewound)}"
     parts = ["paused" if orders.paused is not None else "copying"]
     parts += [f"at most {argument_words(each)}" for each in orders.throttles]
     if orders.placed is not None:

@@ -15,9 +15,10 @@ from heliograph.broker.view import ClusterView
 from heliograph.clock import now_ms
 from heliograph.config.schema import FlowConfig
 from heliograph.decisions.decision import Decision, Verb
-from heliograph.decisions.file import orders_for
+from heliograph.decisions.file import THE_FILE, orders_for
 from heliograph.decisions.orders import FREE, FlowOrders
 from heliograph.decisions.record import decisions_of
+from heliograph.decisions.words import decision_words
 from heliograph.driver.assignment import Places
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.service import LedgerService
@@ -78,6 +79,17 @@ class DecidedFlows:
                 is_paused = orders.paused is not None
                 found.append(replace(lane, paused=is_paused, limits=limits))
         return found
+
+    def words(self) -> dict[FlowId, tuple[str, ...]]:
+        """What holds, for the eye; the file's own is in the file."""
+        return {
+            flow: tuple(
+                f"{each.scope}: {decision_words(each)}"
+                for each in orders.standing
+                if each.who != THE_FILE
+            )
+            for flow, orders in self._orders.items()
+        }
 
     def limits(self) -> dict[str, int]:
         """In bytes a second, by the names that lanes have for them."""

@@ -30,6 +30,7 @@ from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
 from heliograph.driver.policies import Policies
 from heliograph.driver.prepare import Prepared, prepare_target
 from heliograph.driver.problems import problem_of
+from heliograph.driver.rewinds import carry_out_rewinds
 from heliograph.errors import BrokerError, MirrorError, NotAuthorised
 from heliograph.ledger.access import LedgerAccess
 from heliograph.ledger.leadership import Leaderships, Trouble
@@ -253,7 +254,9 @@ class Reconciler:
         for flow, state in self._flows.items():
             if not (state.ready and self._leaderships.leads(flow)):
                 continue
+            orders = self.decided.orders(flow)
             try:
+                await carry_out_rewinds(self._config, ledgers, flow, orders, slots.current())
                 found = await ledgers.ask_recent(flow, decisions_of, self.DECISIONS_S)
             except MirrorError:
                 continue  # the lease's task says so, and lets go if it lasts

@@ -74,6 +74,8 @@ class RunStatus:
     """Why a flow is not mirrored, or a job of it does not work."""
     standby: Mapping[FlowId, str] = field(default_factory=dict)
     """Which driver mirrors a flow that this one stands by for."""
+    decided: Mapping[FlowId, tuple[str, ...]] = field(default_factory=dict)
+    """What operators decided about a flow, in words."""
     at_s: float = field(default_factory=monotonic_s)
 
 
@@ -421,6 +423,7 @@ class _Mirror:
                 slots=self._slots.health(),
                 problems={**jobs.problems, **reconciler.problems},
                 standby=self._leaderships.standing_by,
+                decided=self._decided.words(),
             )
         )
 

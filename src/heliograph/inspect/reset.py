@@ -69,6 +69,29 @@ class _Planned:
         return [*(Tombstone(key=key) for key in gone), self.start]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedResets:
+    resets: tuple[LaneReset, ...]
+    entries: tuple[Entry | Tombstone, ...]
+    """What the ledger has to hear, in this order."""
+
+
+async def plan_resets(
+    config: MirrorConfig, flow: FlowId, wanted: Wanted, to: Destination
+) -> PlannedResets:
+    """For the driver that leads the flow and carries none of the lanes; raises `MirrorError`."""
+    reader = StatusReader(config, wanted)
+    try:
+        planned = await _plan(reader, config.flow(flow), to)
+        view = reader.ledger(flow).view
+        return PlannedResets(
+            resets=tuple(each.reset for each in planned),
+            entries=tuple(entry for each in planned for entry in each.entries(view)),
+        )
+    finally:
+        await reader.close()
+
+
 async def reset_lanes(
     config: MirrorConfig,
     flow: FlowId,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -60,7 +61,7 @@ VERBS: dict[Verb, tuple[Decision, str]] = {
     Verb.INCLUDE: (made(Verb.INCLUDE, "orders"), "excluded"),
     Verb.STOP: (made(Verb.STOP), "stopped"),
     Verb.START: (made(Verb.START), "stopped"),
-    Verb.REWIND: (made(Verb.REWIND, "orders", offset=3), ""),
+    Verb.REWIND: (made(Verb.REWIND, "orders", offset=3), "rewound"),
 }
 UNDOING = (Verb.RESUME, Verb.INCLUDE, Verb.START)
 
@@ -135,6 +136,19 @@ def test_a_decision_about_a_partition_leaves_its_neighbours_alone() -> None:
     assert lane(pause, at=LOGS) == FREE
 
 
+def test_thirty_thousand_lanes_and_two_hundred_decisions_are_a_matter_of_a_moment() -> None:
+    decisions = [made(Verb.PAUSE, f"t{number}.*", partitions=(number,)) for number in range(200)]
+    names = [TopicName(f"t{number}") for number in range(300)]
+    lanes = [TopicPartition(topic=name, partition=n) for name in names for n in range(100)]
+    orders = orders_of(decisions, NOON)
+
+    began_s = time.process_time()
+    paused = sum(orders.lane(each).paused is not None for each in lanes)
+
+    assert paused > 200
+    assert time.process_time() - began_s < 3.0
+
+
 def test_what_was_decided_before_holds_again_when_an_end_has_come() -> None:
     always = made(Verb.THROTTLE, bytes_per_s=10)
     today = made(Verb.THROTTLE, bytes_per_s=1, until_ms=NOON)
@@ -201,6 +215,21 @@ def test_a_scope_that_means_nothing_is_refused(
 ) -> None:
     with pytest.raises(BadDecision, match=sentence):
         scope_of(words, partitions)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+", "(a|b)*c", "((a*))*", ".*a.*b.*c.*", "(?:x{1,9}){2,}y", "(a|a)+"]
+)
+def test_a_regex_that_could_hold_the_driver_up_is_refused(pattern: str) -> None:
+    with pytest.raises(BadDecision, match="could take the driver minutes"):
+        scope_of((pattern,))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["orders-.*", "(orders|logs)-.*", "a.*|b.*|c.*|d.*|e.*", r"v\.[0-9+*|()]+", "(ab)+"]
+)
+def test_an_ordinary_regex_is_taken(pattern: str) -> None:
+    assert scope_of((pattern,)).patterns == (pattern,)
 
 
 @pytest.mark.parametrize(
