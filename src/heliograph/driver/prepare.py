@@ -18,6 +18,7 @@ from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.model import FlowId, TopicName
 from heliograph.topics.provisioning import Provisioning
+from heliograph.words import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,15 @@ class Prepared:
     grown: tuple[TopicName, ...]
     problems: Mapping[TopicName, BrokerError]
     """Topics that are not ready, by target name; their lanes wait, the others go on."""
+
+    @property
+    def words(self) -> str:
+        parts = [("created", self.created), ("grew", self.grown)]
+        return "; ".join(
+            f"{what} {counted(len(names), 'topic')}: {', '.join(names)}"
+            for what, names in parts
+            if names
+        )
 
 
 def prepare_target(target: ClusterAdmin, flow: FlowConfig, provisioning: Provisioning) -> Prepared:

@@ -28,7 +28,7 @@ from heliograph.driver.assignment import assign, weigh
 from heliograph.driver.decided import DecidedFlows, read_decisions
 from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
 from heliograph.driver.policies import Policies
-from heliograph.driver.prepare import Prepared, prepare_target
+from heliograph.driver.prepare import prepare_target
 from heliograph.driver.problems import problem_of
 from heliograph.driver.rewinds import carry_out_rewinds
 from heliograph.errors import BrokerError, MirrorError, NotAuthorised
@@ -316,6 +316,8 @@ class Reconciler:
         is_given_up = trouble is not None and trouble.is_final
         if not state.ready or (trouble is not None and not is_given_up):
             return is_given_up
+        if self.decided.orders(state.config.id).rewinds:
+            return False
         return all(
             (at := progress.get(lane.id)) is not None
             and (
@@ -367,7 +369,7 @@ class Reconciler:
         for remark in prepared.remarks:
             self._say(state, f"{config.id}: {remark}", Severity.NOTE)
         if prepared.created or prepared.grown:
-            log.info("%s: %s", config.id, _words_on_prepared(prepared))
+            log.info("%s: %s", config.id, prepared.words)
             target = target_admin.describe()
         self._ledgers.open(config.id, source.cluster_id)
         hidden = self._hidden_topics(state, source_admin, selection, source)
@@ -502,13 +504,4 @@ def _words_on_unadopted(partitions: int) -> str:
     return (
         f"{counted(partitions, 'partition')} {were} mirrored by MirrorMaker 2 and {wait} for "
         "`heliograph adopt` (on.unadopted = append copies them again from the start)"
-    )
-
-
-def _words_on_prepared(prepared: Prepared) -> str:
-    parts = [("created", prepared.created), ("grew", prepared.grown)]
-    return "; ".join(
-        f"{what} {counted(len(names), 'topic')}: {', '.join(names)}"
-        for what, names in parts
-        if names
     )
