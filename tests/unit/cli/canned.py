@@ -23,6 +23,8 @@ from heliograph.cli.offset_tables import Answer
 from heliograph.compat.acl_plan import AclPlan
 from heliograph.compat.mirror_client import NewestHeartbeat
 from heliograph.compat.own_topics import OwnTopic
+from heliograph.decisions.decision import Decision, Scope, Verb
+from heliograph.decisions.orders import orders_of
 from heliograph.errors import BrokerUnreachable
 from heliograph.groups.commit import CommitReport
 from heliograph.groups.placement import GroupMove, GroupPlan, NoOffset, Strategy
@@ -62,6 +64,23 @@ def span(start: int, end: int) -> OffsetRange:
     return OffsetRange(start=start, end=end)
 
 
+DECIDED = orders_of(
+    [
+        Decision(
+            id="0123456789",
+            verb=Verb.THROTTLE,
+            scope=Scope(
+                topics=(ORDERS,), patterns=("logs-.*",), partitions=(LANE.source.partition,)
+            ),
+            who="ann@h1",
+            at_ms=1_700_000_000_005,
+            why="the line is narrow",
+            until_ms=1_700_000_900_000,
+            bytes_per_s=1_000_000,
+        )
+    ],
+    1_700_000_000_006,
+)
 STATUS = MirrorStatus(
     at_ms=1_700_000_000_000,
     unreachable={C: "cluster C did not answer"},
@@ -91,6 +110,7 @@ STATUS = MirrorStatus(
                     foreign_records=1,
                     noted_ms=1_700_000_000_002,
                     records_per_s=12.25,
+                    decided=DECIDED.lane(LANE.source),
                 ),
                 LaneStatus(
                     lane=LaneId(flow=AB, source=TopicPartition(topic=ORDERS, partition=4)),
@@ -113,6 +133,7 @@ STATUS = MirrorStatus(
             ),
             problem="the ledger could not be read",
             fence=Fence(at_ms=1_700_000_000_003, why="failed over"),
+            orders=DECIDED,
             last_drill=LastDrill(
                 at_ms=1_700_000_000_004,
                 verdict="fail",
