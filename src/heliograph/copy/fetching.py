@@ -41,6 +41,8 @@ from heliograph.wire.fetch import (
 
 WAIT_MS_BACKPRESSURED: Final = 10
 """While a lane waits for room, a long poll for the others would keep it waiting."""
+WAIT_MS_THROTTLED: Final = 50
+"""Less than a throttle lets its lanes save up, so that the wait costs nothing of the rate."""
 _BACKOFF_S_MAX: Final = 5.0
 _SESSION_NOT_FOUND: Final = 70
 _SESSION_EPOCH_WRONG: Final = 71
@@ -113,7 +115,8 @@ class FetchStream:
         self._unreviewed: set[PartitionKey] = set()
         self._wanted: set[PartitionKey] = set()
         self._backpressured: set[PartitionKey] = set()
-        """Both as of the last review, so that a fetch costs what changed and not all lanes."""
+        self._throttled: set[PartitionKey] = set()
+        """All three as of the last review, so that a fetch costs what changed and not all lanes."""
         self._wake = asyncio.Event()
         self._in_session: dict[PartitionKey, FetchFrom] = {}
         self._session_id = 0
@@ -202,6 +205,7 @@ class FetchStream:
             for kept, belongs in (
                 (self._wanted, running is not None and _wants(running)),
                 (self._backpressured, running is not None and running.backpressured),
+                (self._throttled, running is not None and running.throttled),
             ):
                 (kept.add if belongs else kept.discard)(key)
         self._unreviewed.clear()
@@ -214,9 +218,7 @@ class FetchStream:
 
     async def _fetch(self, connection: Connection) -> FetchAnswer:
         wanted, forgotten = self._session_changes()
-        wait_ms = self._limits.wait_ms_max
-        if self._backpressured:
-            wait_ms = min(WAIT_MS_BACKPRESSURED, wait_ms)
+        wait_ms = self._wait_ms()
         body = fetch_request(
             wait_ms_max=wait_ms,
             bytes_max=self._room.fetch_bytes(self._group.answer_bytes()),
@@ -243,6 +245,13 @@ class FetchStream:
                 lane.unreported = True
         awaited = [row for row in answer.partitions if self._is_awaited(row.key)]
         return replace(self._session_answer(answer), partitions=awaited)
+
+    def _wait_ms(self) -> int:
+        """How long the broker may keep the fetch waiting for news."""
+        longest_ms = self._limits.wait_ms_max
+        if self._backpressured:
+            return min(WAIT_MS_BACKPRESSURED, longest_ms)
+        return min(WAIT_MS_THROTTLED, longest_ms) if self._throttled else longest_ms
 
     def _is_awaited(self, key: PartitionKey) -> bool:
         """Whether the answer begins where its lane stands now.

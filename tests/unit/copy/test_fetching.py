@@ -11,7 +11,7 @@ from heliograph.broker.connection import Connection
 from heliograph.broker.round_trip import RoundTrip
 from heliograph.copy import fetching
 from heliograph.copy.fetch_streams import FetchStreams, fetch_pace
-from heliograph.copy.fetching import FetchStream
+from heliograph.copy.fetching import WAIT_MS_BACKPRESSURED, WAIT_MS_THROTTLED, FetchStream
 from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running
@@ -95,6 +95,25 @@ def test_a_stream_waits_while_none_of_its_lanes_may_be_fetched() -> None:
         return [*done, waiting.done()]
 
     assert asyncio.run(wait()) == [False, True]
+
+
+def test_a_lane_that_waits_is_not_kept_waiting_by_a_long_poll_for_the_others() -> None:
+    lanes = lanes_of(2)
+    stream = stream_of(lanes, Room(1 << 28), Reports())
+    (lane, running), _ = lanes
+
+    def wait_ms() -> int:
+        stream.changed(lane)
+        stream._review()
+        return stream._wait_ms()
+
+    waits = [wait_ms()]
+    running.throttled = True
+    waits.append(wait_ms())
+    running.backpressured = True
+    waits.append(wait_ms())
+
+    assert waits == [FetchLimits().wait_ms_max, WAIT_MS_THROTTLED, WAIT_MS_BACKPRESSURED]
 
 
 def test_without_a_session_whoever_got_records_goes_to_the_back() -> None:
