@@ -6,6 +6,7 @@ route and where an answer differs.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import logging
@@ -47,6 +48,8 @@ class ConnectState:
     trail: Trail = field(default_factory=Trail)
     forgotten: dict[str, Mapping[LaneId, int]] = field(default_factory=dict)
     """Records of the lanes of a connector when its topics were last reset."""
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One change at a time, so that each is checked against what the one before left."""
 
     def named(self, name: str, sentence: str = "Connector {} not found") -> Connector:
         for connector in self.herder.connectors():

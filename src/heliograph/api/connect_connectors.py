@@ -196,9 +196,10 @@ async def create(request: Request) -> Response:
     connector = _connector(config, wanted)
     # The role before what there is: whoever may not change anything learns nothing by trying.
     allowed(request, connector)
-    if any(one.name == connector.name for one in state.herder.connectors()):
-        raise ConnectProblem(409, f"Connector {connector.name} already exists")
-    await _put(state, connector)
+    async with state.changing:
+        if any(one.name == connector.name for one in state.herder.connectors()):
+            raise ConnectProblem(409, f"Connector {connector.name} already exists")
+        await _put(state, connector)
     note(request, "create", connector)
     return _created(state, connector)
 
@@ -208,33 +209,39 @@ async def put_config(request: Request) -> Response:
     looking(request)
     name = request.path_params["name"]
     given = _named(flat(read_json(await request.body())), name)
-    before = next((one for one in state.herder.connectors() if one.name == name), None)
-    if before is None:
-        connector = allowed(request, _connector(given, TargetState.STARTED))
-        await _put(state, connector)
-        note(request, "create", connector)
-        return _created(state, connector)
-    allowed(request, before)
-    connector = _connector(_merged(given, before), before.target_state)
-    await _change(request, state, before, connector)
-    return json(_info(state, connector))
+    async with state.changing:
+        before = next((one for one in state.herder.connectors() if one.name == name), None)
+        if before is None:
+            connector = allowed(request, _connector(given, TargetState.STARTED))
+            await _put(state, connector)
+            note(request, "create", connector)
+            return _created(state, connector)
+        allowed(request, before)
+        connector = _connector(_merged(given, before), before.target_state)
+        await _change(request, state, before, connector)
+        return json(_info(state, connector))
 
 
 async def patch_config(request: Request) -> Response:
-    state, before = state_of(request), operated(request)
+    state = state_of(request)
+    operated(request)
     patch = flat(read_json(await request.body()))
-    config: dict[str, str | None] = {**before.config, **patch}
-    kept = {key: value for key, value in config.items() if value is not None}
-    if kept.get(NAME, before.name) != before.name:
-        raise _other_name(kept[NAME], before.name)
-    connector = _connector(_merged({NAME: before.name, **kept}, before), before.target_state)
-    await _change(request, state, before, connector)
-    return json(_info(state, connector))
+    async with state.changing:
+        before = operated(request)
+        config: dict[str, str | None] = {**before.config, **patch}
+        kept = {key: value for key, value in config.items() if value is not None}
+        if kept.get(NAME, before.name) != before.name:
+            raise _other_name(kept[NAME], before.name)
+        connector = _connector(_merged({NAME: before.name, **kept}, before), before.target_state)
+        await _change(request, state, before, connector)
+        return json(_info(state, connector))
 
 
 async def delete(request: Request) -> Response:
-    state, connector = state_of(request), operated(request)
-    await state.herder.delete(connector)
+    state = state_of(request)
+    async with state.changing:
+        connector = operated(request)
+        await state.herder.delete(connector)
     note(request, "delete", connector)
     state.forgotten.pop(connector.name, None)
     return Response(status_code=204)

@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "config": Listed("Show the effective value of every key, and the line it comes from.", _MIRROR),
     "plan": Listed("Show what `heliograph run` would do, without doing it.", _MIRROR),
     "run": Listed("Mirror topics as FILE says, until told to stop.", _MIRROR),
+    "connect": Listed("Mirror what connectors say, as a worker of Kafka Connect does.", _MIRROR),
     "status": Listed("Show how far every lane has come, and how far behind it is.", _MIRROR),
     "decisions": Listed("Show what was decided about the lanes, and take it back.", _DECIDE),
     "pause": Listed("Pause lanes until they are resumed.", _DECIDE, module="decide"),

@@ -142,7 +142,7 @@ def run(
         background.runs()
         service.running(status)
 
-    with _stop_signals(service.stopping) as stop:
+    with stop_signals(service.stopping) as stop:
 
         def mirrored(config: MirrorConfig) -> int:
             result = mirror(
@@ -178,7 +178,7 @@ def mirror(
     """Run a mirror as a command does: its progress is shown, and unless the caller has its own
     `stop`, signals stop it."""
     with (
-        _stop_signals() if stop is None else nullcontext(stop) as stopping,
+        stop_signals() if stop is None else nullcontext(stop) as stopping,
         open_display(live) as display,
     ):
 
@@ -242,7 +242,7 @@ def _verdict(result: RunResult) -> int:
 
 
 @contextmanager
-def _stop_signals(on_stop: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
+def stop_signals(on_stop: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
     """The first signal drains, the second one ends the process at once."""
     stop = StopRequest()
 

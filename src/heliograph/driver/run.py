@@ -179,12 +179,14 @@ async def run_mirror(
     stop: StopRequest | None = None,
     on_progress: Callable[[RunStatus], None] = lambda _: None,
     services: Sequence[Service] = (),
+    spark: SparkApplication | None = None,
 ) -> RunResult:
-    """As `run`, for a caller that has a loop."""
+    """As `run`, for a caller that has a loop; it may have a `spark` too, which runs already and is
+    left running."""
     require_kerberos(config.clusters.values())
     require_signer(config.clusters.values())
     mirror = _Mirror(
-        config, once=once, lease=lease, until=until, stop=stop, on_progress=on_progress
+        config, once=once, lease=lease, until=until, stop=stop, on_progress=on_progress, spark=spark
     )
     try:
         return await mirror.run(services)
@@ -205,6 +207,7 @@ class _Mirror:
         until: Callable[[Progress], bool],
         stop: StopRequest | None,
         on_progress: Callable[[RunStatus], None],
+        spark: SparkApplication | None,
     ) -> None:
         self._config, self._once, self._until = config, once, until
         self._stop = stop or StopRequest()
@@ -225,7 +228,8 @@ class _Mirror:
         self._ledgers = LedgerAccess(config.clusters)
         self._leases = Leases(config, self._ledgers, self._activity, exclusive=lease)
         self._leaderships = self._leases.leaderships
-        self._spark = SparkApplication(config, self._phase)
+        self._spark = spark or SparkApplication(config, self._phase)
+        self._owns_spark = spark is None
         self._stopping = asyncio.ensure_future(self._stop.wait())
         self._leasing: asyncio.Task[None]
         self._decided = DecidedFlows({flow.id: flow for flow in config.flows})
@@ -284,7 +288,7 @@ class _Mirror:
 
     async def _run_with_spark(self) -> RunResult:
         try:
-            if not await self._unless_stopped(blocking(self._spark.start)):
+            if self._owns_spark and not await self._unless_stopped(blocking(self._spark.start)):
                 return RunResult(progress={})
             self._phase("Spark is up")
             count = slot_count(self._config, await blocking(self._spark.room))
@@ -294,10 +298,8 @@ class _Mirror:
             finally:
                 await blocking(clients.close)
         finally:
-            # A Spark in trouble must not keep the mirror from ending.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SPARK_STOP_S_MAX):
-                    await blocking(self._spark.stop)
+            if self._owns_spark:
+                await stop_spark(self._spark)
 
     async def _run_with_slots(self, clients: Clients, count: int) -> RunResult:
         ledgers = LedgerService.of(self._ledgers)
@@ -458,6 +460,13 @@ class _Mirror:
     def _phase(self, what: str) -> None:
         self._last_phase = what
         log.info("[%.1f s] %s", monotonic_s() - self._began_s, what)
+
+
+async def stop_spark(spark: SparkApplication) -> None:
+    """A Spark in trouble must not keep the mirror from ending."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SPARK_STOP_S_MAX):
+            await blocking(spark.stop)
 
 
 def slot_count(config: MirrorConfig, room: int) -> int:
