@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 
 from heliograph.api.access import Caller, FailedTries, Role, Tokens
 from heliograph.api.problems import ApiProblem, problem_of
-from heliograph.api.state import caller_of, not_authenticated, require
+from heliograph.api.state import Door, caller_of, not_authenticated, require
 from heliograph.api.trail import Trail
 from heliograph.connect.herder import Herder
 from heliograph.connect.model import Connector
@@ -74,8 +74,12 @@ def state_of(request: Request) -> ConnectState:
 
 
 def caller_from(request: Request) -> Caller:
-    """By `Bearer TOKEN`, or by `Basic` with the token as the password, which is all that Connect's
-    clients can send. Raises 401."""
+    return known(state_of(request), request)
+
+
+def known(door: Door, request: Request) -> Caller:
+    """By `Bearer TOKEN`, or by `Basic` with the token as the password, which is all that the
+    clients of other dialects can send. Raises 401."""
     kind, _, shown = request.headers.get("authorization", "").partition(" ")
     token: str | None = shown.strip() if kind.lower() == "bearer" else None
     if kind.lower() == "basic":
@@ -83,7 +87,7 @@ def caller_from(request: Request) -> Caller:
             token = base64.b64decode(shown, validate=True).decode().partition(":")[2]
         except (binascii.Error, UnicodeDecodeError):
             raise not_authenticated("Authorization is not readable") from None
-    caller = caller_of(state_of(request), request, token)
+    caller = caller_of(door, request, token)
     if caller is None:
         raise not_authenticated(
             "this needs a token: `Authorization: Bearer TOKEN`, or Basic with it as the password"

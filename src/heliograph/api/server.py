@@ -78,7 +78,9 @@ async def _hold(connectors: FileConnectors) -> None:
 
 
 @asynccontextmanager
-async def serving(config: ApiConfig, make: Made) -> AsyncIterator[Address]:
+async def serving(
+    config: ApiConfig, make: Made, what: str = "api at %s/v1"
+) -> AsyncIterator[Address]:
     """Serves what `make` makes; raises `ConfigError` on entering where it cannot."""
     if config.listen is None:
         raise InvariantError("an API server without an address")
@@ -108,7 +110,7 @@ async def serving(config: ApiConfig, make: Made) -> AsyncIterator[Address]:
         try:
             while not server.started and not serving.done():
                 await asyncio.sleep(_STARTED_S)
-            log.info("api at %s://%s/v1", "http" if context is None else "https", address)
+            log.info(what, f"{'http' if context is None else 'https'}://{address}")
             yield address
         finally:
             server.should_exit = True

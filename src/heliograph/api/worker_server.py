@@ -33,7 +33,7 @@ async def serve_worker(config: ApiConfig, worker: ConnectWorker) -> AsyncIterato
             _Current(worker, tokens, state.tries, state.trail),
         )
 
-    async with serving(config, make) as address:
+    async with serving(config, make, "connectors at %s/connectors") as address:
         yield address
 
 

@@ -209,12 +209,17 @@ def _served_at(config: ApiConfig, where: str) -> ApiConfig:
 
 
 def _services(config: MirrorConfig) -> tuple[Service, ...]:
-    if config.api.listen is None:
-        return ()
-    # Loaded where it is asked for: a run without it starts sooner.
-    from heliograph.api.server import api_service
+    # Loaded where they are asked for: a run without them starts sooner.
+    services: list[Service] = []
+    if config.api.listen is not None:
+        from heliograph.api.server import api_service
 
-    return (api_service(config.api),)
+        services.append(api_service(config.api))
+    if config.api.ureplicator_listen is not None:
+        from heliograph.api.ureplicator import ureplicator_service
+
+        services.append(ureplicator_service(config.api))
+    return tuple(services)
 
 
 def _every_s(text: str | None, *, once: bool) -> int | None:

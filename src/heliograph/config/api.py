@@ -66,6 +66,10 @@ class ApiConfig(Section):
 
     listen: Annotated[Address | None, Own("api.listen", listen_address)] = None
     """Where `heliograph run` serves `/v1`; unset, it serves nothing."""
+    ureplicator_listen: Annotated[Address | None, Own("api.ureplicator.listen", listen_address)] = (
+        None
+    )
+    """Where `heliograph run` answers as uReplicator's controller; unset, nowhere."""
     tokens_file: Annotated[str | None, Own("api.tokens.file", absolute_path)] = None
     """File with the tokens of clients and their roles; unset, every client may do everything."""
     tls: ApiTlsConfig = ApiTlsConfig()
@@ -77,18 +81,24 @@ class ApiConfig(Section):
             raise ValueError("api.tls.certificate and api.tls.key need each other")
         if self.tls.client_ca is not None and self.tls.certificate is None:
             raise ValueError("api.tls.client.ca needs api.tls.certificate and api.tls.key")
-        if self.listen is not None and not self.listen.is_loopback:
-            missing = [
-                name
-                for name, value in (
-                    ("api.tls.certificate", self.tls.certificate),
-                    ("api.tokens.file", self.tokens_file),
-                )
-                if value is None
-            ]
-            if missing:
-                raise ValueError(
-                    f"api.listen is {self.listen}, which other machines reach; that needs "
-                    f"{' and '.join(missing)}"
-                )
+        for key, listen in (
+            ("api.listen", self.listen),
+            ("api.ureplicator.listen", self.ureplicator_listen),
+        ):
+            if listen is not None and not listen.is_loopback:
+                self._require_protection(key, listen)
         return self
+
+    def _require_protection(self, key: str, listen: Address) -> None:
+        missing = [
+            name
+            for name, value in (
+                ("api.tls.certificate", self.tls.certificate),
+                ("api.tokens.file", self.tokens_file),
+            )
+            if value is None
+        ]
+        if missing:
+            raise ValueError(
+                f"{key} is {listen}, which other machines reach; that needs {' and '.join(missing)}"
+            )

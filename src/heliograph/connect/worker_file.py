@@ -52,6 +52,8 @@ _READ: Final = frozenset(
     }
 )
 _LOOPBACK: Final = "127.0.0.1"
+_OF_A_FILE: Final = frozenset({"api.listen", "api.ureplicator.listen"})
+"""Of `heliograph run`; a worker listens where Connect's own keys say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,7 @@ class _Found:
     def _base(self) -> Iterator[Property]:
         """Without its switch a worker's offsets topic would only be noted."""
         for key, entry in self._lines.items():
-            is_own = key in ENGINE_BY_NAME or (key in API_BY_NAME and key != "api.listen")
+            is_own = key in ENGINE_BY_NAME or (key in API_BY_NAME and key not in _OF_A_FILE)
             if is_own or key in _BASE or key.startswith(_BASE_PREFIXES):
                 yield entry
 
@@ -202,7 +204,9 @@ class _Found:
 
     def _note_unread(self, entry: Property) -> None:
         key = entry.key
-        if key in _READ or key in SECURITY_KEYS or key in API_BY_NAME or key in ENGINE_BY_NAME:
+        if key in _READ or key in SECURITY_KEYS or key in ENGINE_BY_NAME:
+            return
+        if key in API_BY_NAME and key not in _OF_A_FILE:
             return
         if key in _BASE or key.startswith(_BASE_PREFIXES):
             return

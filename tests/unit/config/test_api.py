@@ -51,6 +51,7 @@ def test_an_address_that_others_reach_has_tls_and_tokens() -> None:
         ),
         (f"api.listen = db-1:8080\n{TLS}", "that needs api.tokens.file"),
         (f"api.listen = [::]:8080\n{TOKENS}", "that needs api.tls.certificate"),
+        ("api.ureplicator.listen = 0.0.0.0:9000\n", "that needs api.tls.certificate and"),
         ("api.listen = 8080\n", "not `host:port`"),
         ("api.listen = 127.0.0.1:65536\n", "not `host:port`"),
         ("api.tokens.file = tokens\n", "not the absolute path of a file"),

@@ -28,7 +28,8 @@ INERT = (*FLOW_ROWS, *WORKER_ROWS, *REST_ROWS)
 
 
 def test_nothing_else_in_the_package_names_an_inert_key() -> None:
-    """A key without a field can only be read by its name."""
+    """A key without a field can only be read by its name. `connect` is Connect's own side, where
+    these keys are a worker's and a connector's."""
     inert = {key.name for key in INERT} | JAVA_ONLY_SECURITY
 
     named = {
