@@ -54,7 +54,7 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
             request.data = json.dumps(body).encode()
         try:
             with urlopen(request, timeout=60) as response:
-                return response.status, json.load(response)
+                return response.status, json.loads(response.read() or b"{}")
         except HTTPError as exc:
             return exc.code, json.load(exc)
 
@@ -75,6 +75,14 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
             return [lane["slot"] for lane in call("GET", "/v1/lanes")[1]["lanes"]]
 
         wait_until(lambda: lanes_in("idle") == 2, "two idle lanes", timeout_s=30)
+        connector = f"/connectors/{source}-%3E{target}.MirrorSourceConnector"
+        connectors = call("GET", "/connectors?expand=status")[1]
+        paused = call("PUT", f"{connector}/pause")
+        wait_until(lambda: lanes_in("paused") == 2, "two paused lanes", timeout_s=30)
+        shown = call("GET", f"{connector}/status")[1]["connector"]["state"]
+        resumed = call("PUT", f"{connector}/resume")
+        wait_until(lambda: lanes_in("idle") == 2, "two idle lanes again", timeout_s=30)
+        changed = call("DELETE", connector)
         ready = call("GET", "/ready")
         _, lanes = call("GET", "/v1/lanes")
         _, losses = call("GET", "/v1/losses")
@@ -102,6 +110,10 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         wait_until(lambda: call("GET", flow)[1]["state"] == "fenced", "a fenced flow", timeout_s=30)
         code = run.stop()
 
+    (status_of,) = (each["status"] for each in connectors.values())
+    assert (status_of["connector"]["state"], status_of["tasks"][0]["state"]) == ("RUNNING",) * 2
+    assert (paused[0], resumed[0], shown) == (202, 202, "PAUSED")
+    assert changed[0] == 403
     assert ready == (200, {"ready": True, "reasons": []})
     assert sum(lane["records"] for lane in lanes["lanes"]) == _RECORDS
     assert {lane["target_topic"] for lane in lanes["lanes"]} == {way.renamed(name)}

@@ -26,7 +26,7 @@ from heliograph.api.trail import Trail
 from heliograph.connect.herder import Herder
 from heliograph.connect.model import Connector
 from heliograph.connect.problems import ConnectProblem
-from heliograph.connect.states import ConnectorView, look
+from heliograph.connect.states import ConnectorView, Sight, look
 from heliograph.errors import MirrorError
 from heliograph.model import LaneId
 
@@ -57,9 +57,14 @@ class ConnectState:
                 return connector
         raise ConnectProblem(404, sentence.format(name))
 
-    def view(self, connector: Connector) -> ConnectorView:
+    def sight(self) -> Sight | None:
+        live = self.herder.live()
+        return None if live is None else Sight(live)
+
+    def view(self, connector: Connector, sight: Sight | None = None) -> ConnectorView:
+        """`sight` is one of the moment, where more than one connector is looked at."""
         problem = self.herder.problems().get(connector.name, "")
-        return look(connector, self.herder.live(), problem)
+        return look(connector, sight or self.sight(), problem)
 
 
 def is_of_connect(path: str) -> bool:

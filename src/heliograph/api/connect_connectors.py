@@ -31,7 +31,13 @@ from heliograph.connect.offsets import (
 )
 from heliograph.connect.plugins import CLASS, NAME, Plugin
 from heliograph.connect.problems import ConnectProblem, invalid
-from heliograph.connect.states import State, TaskView, state_document, task_document
+from heliograph.connect.states import (
+    ConnectorView,
+    State,
+    TaskView,
+    state_document,
+    task_document,
+)
 from heliograph.topics.naming import naming_policy
 
 _UNKNOWN: Final = "Unknown connector {}"
@@ -54,24 +60,36 @@ async def list_connectors(request: Request) -> Response:
     if "expand" not in request.query_params:
         return json([connector.name for connector in found])
     wanted = request.query_params.getlist("expand")
-    return json({connector.name: _expanded(state, connector, wanted) for connector in found})
+    sight = state.sight()
+    return json(
+        {
+            connector.name: _expanded(state, connector, state.view(connector, sight), wanted)
+            for connector in found
+        }
+    )
 
 
-def _expanded(state: ConnectState, connector: Connector, wanted: list[str]) -> dict[str, Any]:
+def _expanded(
+    state: ConnectState, connector: Connector, view: ConnectorView, wanted: list[str]
+) -> dict[str, Any]:
     made: dict[str, Any] = {}
     if "status" in wanted:
-        made["status"] = _status(state, connector)
+        made["status"] = state_document(connector.name, view, state.herder.facts.worker_id)
     if "info" in wanted:
-        made["info"] = _info(state, connector)
+        made["info"] = _information(connector, view)
     return made
 
 
 def _info(state: ConnectState, connector: Connector) -> dict[str, Any]:
+    return _information(connector, state.view(connector))
+
+
+def _information(connector: Connector, view: ConnectorView) -> dict[str, Any]:
     """Connect's `ConnectorInfo`."""
     return {
         "name": connector.name,
         "config": shown(connector.config),
-        "tasks": [_task_id(connector, task) for task in state.view(connector).tasks],
+        "tasks": [_task_id(connector, task) for task in view.tasks],
         "type": "source",
     }
 

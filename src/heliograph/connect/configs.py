@@ -20,9 +20,12 @@ _ONE_REFERENCE: Final = re.compile(r"\$\{[^${}]*:[^${}]*\}")
 def read_json(body: bytes) -> Any:
     """Numbers stay as they were written. Raises 400 for what is no JSON."""
     try:
-        return json.loads(
+        found = json.loads(
             body.decode(), parse_int=_Number, parse_float=_Number, parse_constant=_no_constant
         )
+        # Half of a surrogate pair can be written as an escape, and never be sent back.
+        json.dumps(found, ensure_ascii=False).encode()
+        return found
     except (ValueError, RecursionError) as exc:
         why = "it nests too deep" if isinstance(exc, RecursionError) else _why(exc)
         raise ConnectProblem(400, f"the body is not JSON: {why}") from None
@@ -41,7 +44,7 @@ def _no_constant(name: str) -> Any:
 def _why(exc: ValueError) -> str:
     if isinstance(exc, json.JSONDecodeError):
         return f"{exc.msg} at line {exc.lineno} column {exc.colno}"
-    return str(exc) if not isinstance(exc, UnicodeDecodeError) else "it is not UTF-8"
+    return "it is not UTF-8" if isinstance(exc, UnicodeError) else str(exc)
 
 
 def as_object(found: Any) -> Mapping[str, Any]:

@@ -28,6 +28,8 @@ _SKIPPED: Final = frozenset(
 _POLICY: Final = "replication.policy.class"
 _SAME_AS_IDENTITY: Final = frozenset({"com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy"})
 """Classes of public guides that keep topic names and do nothing else."""
+_HOOKS: Final = "failover."
+"""Commands, URLs and files of the driver's machine."""
 _OWN_SECURITY: Final = {
     # Which cluster and role a client of a connector is, by the prefix of its settings.
     "source.consumer.": (("source", "consumer"),),
@@ -60,7 +62,16 @@ class Ignored:
     why: str
 
 
-def lines_of(connector: Connector, plugin: Plugin, *, leads: bool) -> Iterator[Line | Ignored]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    key: str
+    why: str
+
+
+Said = Line | Ignored | Refused
+
+
+def lines_of(connector: Connector, plugin: Plugin, *, leads: bool) -> Iterator[Said]:
     """What a connector says. Of the connectors of one flow, the one that `leads` also says what
     none of them has for itself: names, policies, clients."""
     for key, text in connector.config.items():
@@ -70,9 +81,7 @@ def lines_of(connector: Connector, plugin: Plugin, *, leads: bool) -> Iterator[L
         yield from _line(key, value, connector.flow, plugin, leads=leads)
 
 
-def _line(
-    key: str, value: str, flow: FlowId, plugin: Plugin, *, leads: bool
-) -> Iterator[Line | Ignored]:
+def _line(key: str, value: str, flow: FlowId, plugin: Plugin, *, leads: bool) -> Iterator[Said]:
     side = next((prefix for prefix in _SIDES if key.startswith(prefix)), None)
     if side is not None:
         alias = flow.source if side == _SIDES[0] else flow.target
@@ -110,10 +119,11 @@ def _of_client(key: str, prefix: str, value: str, flow: FlowId) -> Iterator[Line
         yield Ignored(key=key, why="does nothing here: no client of Heliograph has such a setting")
 
 
-def _of_flow(
-    key: str, value: str, flow: FlowId, plugin: Plugin, *, leads: bool
-) -> Iterator[Line | Ignored]:
-    if key in REMOVED:
+def _of_flow(key: str, value: str, flow: FlowId, plugin: Plugin, *, leads: bool) -> Iterator[Said]:
+    if key.startswith(_HOOKS):
+        why = "is only taken from a file: who may POST connectors may not run commands by it"
+        yield Refused(key=key, why=f"{key} {why}")
+    elif key in REMOVED:
         yield Ignored(key=key, why=REMOVED[key])
     elif key not in FLOW_BY_NAME and key not in RENAMED and not key.startswith(PLUGIN_PREFIXES):
         yield Ignored(key=key, why="is unknown and does nothing, as in Connect")

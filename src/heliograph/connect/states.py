@@ -6,7 +6,6 @@ is a slot with the lanes of the flow it carries; why a lane stands still is the 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -52,25 +51,49 @@ class ConnectorView:
     tasks: tuple[TaskView, ...] = ()
 
 
-def look(connector: Connector, live: LiveMirror | None, problem: str = "") -> ConnectorView:
-    """`problem` is why the connector could not be run at all; no `live`: the mirror is starting."""
+class Sight:
+    """A mirror at one moment, its lanes sorted once for all connectors that are looked at."""
+
+    def __init__(self, live: LiveMirror) -> None:
+        self.live, self.status = live, live.status()
+        self._by_flow: dict[FlowId, dict[int, list[LaneProgress]]] | None = None
+
+    def lanes(self, flow: FlowId) -> Mapping[int, list[LaneProgress]]:
+        """By slot; -1 has those that no slot holds at the moment."""
+        if self._by_flow is None:
+            placed = {} if self.status is None else self.live.placed()
+            self._by_flow = {}
+            progress = {} if self.status is None else self.status.progress
+            for lane, at in progress.items():
+                slots = self._by_flow.setdefault(lane.flow, {})
+                slots.setdefault(placed.get(lane, -1), []).append(at)
+        return self._by_flow.get(flow, {})
+
+
+def look(connector: Connector, sight: Sight | None, problem: str = "") -> ConnectorView:
+    """`problem` is why the connector could not be run at all; no sight: the mirror is starting."""
     if connector.target_state is TargetState.STOPPED:
         return ConnectorView(state=State.STOPPED)
     if problem or connector.plugin is None:
         return ConnectorView(state=State.FAILED, trace=problem or "its class does not run here")
     if connector.target_state is TargetState.PAUSED:
-        return ConnectorView(state=State.PAUSED, tasks=_paused(connector, live))
-    if live is None or not any(pair.id == connector.flow for pair in live.config.pairs):
+        return ConnectorView(state=State.PAUSED, tasks=_paused(connector, sight))
+    live = None if sight is None else sight.live
+    if (
+        sight is None
+        or live is None
+        or not any(pair.id == connector.flow for pair in live.config.pairs)
+    ):
         return _unassigned("the mirror is starting", connector_state=State.RUNNING)
     why = _why_not_led(live, connector.flow)
     if why is not None:
         return _unassigned(why)
-    status = live.status()
+    status = sight.status
     if status is None:
         return _unassigned(live.phase(), connector_state=State.RUNNING)
     match connector.plugin:
         case Plugin.SOURCE:
-            return _source(connector.flow, live, status)
+            return _source(connector.flow, sight, status)
         case Plugin.CHECKPOINT:
             return _checkpoint(connector.flow, live, status)
         case Plugin.HEARTBEAT:
@@ -100,10 +123,10 @@ def _why_not_led(live: LiveMirror, flow: FlowId) -> str | None:
             assert_never(leadership)
 
 
-def _source(flow: FlowId, live: LiveMirror, status: RunStatus) -> ConnectorView:
+def _source(flow: FlowId, sight: Sight, status: RunStatus) -> ConnectorView:
     problem = status.problems.get(flow, "")
     is_failed = bool(problem) and not problem.startswith(_EVERY_JOB)
-    tasks = _tasks(flow, live, status)
+    tasks = _tasks(flow, sight)
     return ConnectorView(
         state=State.FAILED if is_failed else State.RUNNING,
         trace=problem if is_failed else "",
@@ -111,15 +134,9 @@ def _source(flow: FlowId, live: LiveMirror, status: RunStatus) -> ConnectorView:
     )
 
 
-def _tasks(flow: FlowId, live: LiveMirror, status: RunStatus) -> tuple[TaskView, ...]:
-    placed = live.placed()
-    by_slot: defaultdict[int, list[LaneProgress]] = defaultdict(list)
-    for lane, at in status.progress.items():
-        if lane.flow == flow:
-            by_slot[placed.get(lane, -1)].append(at)
-    return tuple(
-        _task(number, tuple(lanes)) for number, (_, lanes) in enumerate(sorted(by_slot.items()))
-    )
+def _tasks(flow: FlowId, sight: Sight) -> tuple[TaskView, ...]:
+    slots = sorted(sight.lanes(flow).items())
+    return tuple(_task(number, tuple(lanes)) for number, (_, lanes) in enumerate(slots))
 
 
 def _task(number: int, lanes: tuple[LaneProgress, ...]) -> TaskView:
@@ -136,12 +153,12 @@ def _task(number: int, lanes: tuple[LaneProgress, ...]) -> TaskView:
     )
 
 
-def _paused(connector: Connector, live: LiveMirror | None) -> tuple[TaskView, ...]:
-    status = None if live is None else live.status()
-    if live is None or status is None or connector.plugin is not Plugin.SOURCE:
-        return (TaskView(id=0, state=State.PAUSED),)
-    tasks = _tasks(connector.flow, live, status) or (TaskView(id=0, state=State.PAUSED),)
-    return tuple(TaskView(id=task.id, state=State.PAUSED, lanes=task.lanes) for task in tasks)
+def _paused(connector: Connector, sight: Sight | None) -> tuple[TaskView, ...]:
+    tasks: tuple[TaskView, ...] = ()
+    if sight is not None and connector.plugin is Plugin.SOURCE:
+        tasks = _tasks(connector.flow, sight)
+    paused = tuple(TaskView(id=task.id, state=State.PAUSED, lanes=task.lanes) for task in tasks)
+    return paused or (TaskView(id=0, state=State.PAUSED),)
 
 
 def _checkpoint(flow: FlowId, live: LiveMirror, status: RunStatus) -> ConnectorView:

@@ -29,7 +29,7 @@ from heliograph.connect.plugins import (
     TARGET_SERVERS,
     Plugin,
 )
-from heliograph.connect.settings import Ignored, Line, lines_of
+from heliograph.connect.settings import Ignored, Line, Refused, lines_of
 from heliograph.model import ClusterAlias, FlowId
 
 _ALIAS: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -151,9 +151,10 @@ class _Attempt:
         """Whether it says what it is and what it mirrors."""
         name, config, flow = connector.name, connector.config, connector.flow
         before = len(self._errors)
-        if not name or _CONTROL.search(name):
-            why = "String may not be empty" if not name else "String may not contain control chars"
-            self._say(name, NAME, f"Invalid value {name!r} for configuration name: {why}")
+        if not name:
+            self._say(name, NAME, _missing(NAME))
+        elif _CONTROL.search(name):
+            self._say(name, NAME, "Invalid value for configuration name: it has control characters")
         if connector.plugin is None:
             self._say(name, CLASS, f"`{config.get(CLASS, '')[:200]}` is no class that runs here")
         needed = [SOURCE_ALIAS, TARGET_SERVERS]
@@ -213,6 +214,8 @@ class _Attempt:
             for line in lines_of(connector, plugin, leads=connector is leader):
                 if isinstance(line, Ignored):
                     self.notes.append(f"connector {connector.name}: {line.key}: {line.why}")
+                elif isinstance(line, Refused):
+                    self._say(connector.name, line.key, line.why)
                 elif line.cluster is None or self._is_new(line, connector, leader):
                     given[line.key] = line.value
                     self._add([(line.key, line.value)], connector.name, line.origin)

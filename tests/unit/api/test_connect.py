@@ -477,6 +477,7 @@ def test_a_configuration_with_mistakes_lists_them_all(client: TestClient) -> Non
         ("{", "the body is not JSON"),
         ('{"a": NaN}', "the body is not JSON: NaN is no number of JSON"),
         ("[" * 20_000, "the body is not JSON"),
+        ('{"name": "\\ud800"}', "the body is not JSON: it is not UTF-8"),
         ('{"name": "x", "initial_state": "ASLEEP"}', "initial_state is none of RUNNING, PAUSED"),
     ],
 )

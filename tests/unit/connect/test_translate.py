@@ -147,6 +147,12 @@ def test_within_a_flow_the_source_connector_says_what_its_clusters_are() -> None
             "source.cluster.sasl.jaas.config",
             "mask",
         ),
+        (
+            {"failover.before.command": "/bin/true"},
+            "failover.before.command",
+            "only taken from a f",
+        ),
+        ({"failover.webhook.url": "http://x/"}, "failover.webhook.url", "only taken from a file"),
         ({"topics": "${env:T}"}, "topics", "needs `env` in `config.providers`"),
     ],
 )
