@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from tests.kit.clusters import TopicNames
 from tests.kit.connecting import Worker, connect_worker, free_port, write_worker_file
 from tests.kit.mirror import lasting_topic
 from tests.kit.records import end_offsets, numbered, produce, read_all
-from tests.kit.topics import wait_until
+from tests.kit.topics import create_topic, wait_until
 from tests.unit.connect.files import guide_files
 
 _RECORDS = 300
@@ -139,3 +141,24 @@ def test_the_files_of_a_guide_are_put_paused_stopped_rewound_and_deleted(
     assert still["connector"]["state"] == "PAUSED"
     assert (deleted, gone[0]) == (204, 404)
     assert sorted(left) == ["mm2-cpc", "mm2-hbc"]
+
+
+def test_a_topic_that_would_forget_connectors_is_refused(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = topic("forgetful")
+    create_topic(pair["B"], f"connect-configs-{name}")
+    file = write_worker_file(tmp_path / "connect.properties", pair["B"], name, free_port())
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "heliograph", "connect", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+    assert ended.returncode == 1, ended.stderr
+    (sentence,) = (line for line in ended.stderr.splitlines() if line.startswith("heliograph: "))
+    assert f"connect-configs-{name}" in sentence
+    assert "Traceback" not in ended.stderr
