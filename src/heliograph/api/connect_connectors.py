@@ -38,6 +38,7 @@ from heliograph.connect.states import (
     state_document,
     task_document,
 )
+from heliograph.model import LaneProgress
 from heliograph.topics.naming import naming_policy
 
 _UNKNOWN: Final = "Unknown connector {}"
@@ -162,22 +163,17 @@ async def get_topics(request: Request) -> Response:
     state, connector = state_of(request), seen(request, _UNKNOWN)
     _require_tracking(state)
     forgotten = state.forgotten.get(connector.name, {})
+    lanes = [at.lane for at in _lanes(state, connector) if at.records > forgotten.get(at.lane, 0)]
     live = state.herder.live()
-    topics: set[str] = set()
-    if live is not None and connector.plugin is Plugin.SOURCE:
-        policy = (
-            naming_policy(live.config.flow(connector.flow)) if _runs(state, connector) else None
-        )
-        for task in state.view(connector).tasks:
-            for at in task.lanes:
-                if policy is not None and at.records > forgotten.get(at.lane, 0):
-                    topics.add(policy.target_topic(at.lane.source.topic))
+    if live is None or not lanes:
+        return json({connector.name: {"topics": []}})
+    policy = naming_policy(live.config.flow(connector.flow))
+    topics = {policy.target_topic(lane.source.topic) for lane in lanes}
     return json({connector.name: {"topics": sorted(topics)}})
 
 
-def _runs(state: ConnectState, connector: Connector) -> bool:
-    live = state.herder.live()
-    return live is not None and any(pair.id == connector.flow for pair in live.config.pairs)
+def _lanes(state: ConnectState, connector: Connector) -> list[LaneProgress]:
+    return [at for task in state.view(connector).tasks for at in task.lanes]
 
 
 async def reset_topics(request: Request) -> Response:
@@ -185,9 +181,7 @@ async def reset_topics(request: Request) -> Response:
     _require_tracking(state)
     if not state.herder.facts.allows_topic_reset:
         raise ConnectProblem(403, "Topic tracking reset is disabled.")
-    state.forgotten[connector.name] = {
-        at.lane: at.records for task in state.view(connector).tasks for at in task.lanes
-    }
+    state.forgotten[connector.name] = {at.lane: at.records for at in _lanes(state, connector)}
     return Response(status_code=202)
 
 
