@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from heliograph import __version__
-from heliograph.api import connect_connectors
+from heliograph.api import connect_changes, connect_connectors, connect_verbs
 from heliograph.api.access import Role
 from heliograph.api.connect import (
     ERRORS,
@@ -56,7 +56,12 @@ _GROUPS: Final = ("Common", "Transforms", "Predicates", "Error Handling", "Topic
 
 def make_connect_app(state: ConnectState, *, has_health: bool) -> Starlette:
     """`has_health`: `/health` is Connect's, and not that of `/v1`."""
-    routes = [*connect_connectors.routes, *_ROUTES]
+    routes = [
+        *connect_connectors.routes,
+        *connect_changes.routes,
+        *connect_verbs.routes,
+        *_ROUTES,
+    ]
     if has_health:
         routes.append(Route("/health", health))
     app = Starlette(routes=routes, exception_handlers=ERRORS)

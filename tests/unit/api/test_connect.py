@@ -20,6 +20,7 @@ from heliograph.api.connect_worker import make_connect_app
 from heliograph.api.dialects import Dialects, answer_in
 from heliograph.api.guard import BODY_BYTES_MAX, guarded
 from heliograph.api.state import ApiState
+from heliograph.api.ureplicator import Controller, make_ureplicator_app
 from heliograph.config.api import Address
 from heliograph.connect.model import Connector, TargetState
 from heliograph.connect.of_file import FileConnectors
@@ -35,6 +36,7 @@ URL = f"http://{HERE}"
 SECRET = "hunter2"
 LOOK, OPERATE, ONE_FLOW = ("l" * 20, "o" * 20, "f" * 20)
 STATES = {"RUNNING", "PAUSED", "STOPPED", "FAILED", "UNASSIGNED", "RESTARTING"}
+PAGE = Path(__file__).parents[3] / "docs/reference/connect.md"
 MIRROR = "org.apache.kafka.connect.mirror."
 
 
@@ -588,6 +590,30 @@ def test_loggers_are_read_and_set(client: TestClient) -> None:
         message(client.put(path, json={}), 400)
         == "Desired 'level' parameter was not specified in request."
     )
+
+
+def test_the_page_has_every_route_of_both_dialects(herder: PretendHerder) -> None:
+    page = PAGE.read_text()
+    mirror = Controller(live=live())
+    routes = [*app_of(herder).routes, *make_ureplicator_app(mirror).routes]
+    short = {"{name}": "{n}", "{task:int}": "{i}", "{plugin}": "{p}", "{logger}": "{l}"}
+    short |= {"{topic}": "{t}", "{instance}": "{i}"}
+
+    missing: list[str] = []
+    for route in routes:
+        assert isinstance(route, Route)
+        path = route.path
+        for long, letter in short.items():
+            path = path.replace(long, letter)
+        last = path.rpartition("/")[2]
+        rows = [line for line in page.splitlines() if path in line or f"`/{last}`" in line]
+        missing += [
+            f"{method} {path}"
+            for method in (route.methods or set()) - {"HEAD"}
+            if not any(method in row for row in rows)
+        ]
+
+    assert missing == []
 
 
 # -- who may

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -104,6 +104,10 @@ class PlayedSlots:
 
     def current(self) -> Mapping[LaneId, SlotId]:
         return {}
+
+    def pause(self, ids: Iterable[LaneId]) -> None: ...
+
+    def resume(self, ids: Iterable[LaneId]) -> None: ...
 
     def health(self) -> tuple[SlotHealth, ...]:
         return ()
