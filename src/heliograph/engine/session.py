@@ -87,8 +87,7 @@ def start_session(
     scratch = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     has_secrets = any(_holds_secrets(cluster) for cluster in (clusters or {}).values())
-    given = SparkConf(loadDefaults=_PASSED_BY_SPARK_SUBMIT in os.environ)
-    conf = _conf(engine, scratch, given, has_secrets=has_secrets, archive=archive)
+    conf = _conf(engine, scratch, _submitted(), has_secrets=has_secrets, archive=archive)
     master = conf.get("spark.master", "") or ""
     require_answer(master)
     _set_environment(engine, master)
@@ -202,6 +201,15 @@ def verify_executors(context: SparkContext, required: tuple[str, ...] = REQUIRED
                 f"Python {version} of the executors on {host} lacks {', '.join(missing)}: install "
                 "what is missing there, or name another Python with spark.pyspark.python"
             )
+
+
+def _submitted() -> SparkConf:
+    """What spark-submit was told; nothing where it did not start this process."""
+    is_submitted = _PASSED_BY_SPARK_SUBMIT in os.environ
+    if is_submitted:
+        # Without a connection to its JVM the defaults are empty, and the mirror would run here.
+        SparkContext._ensure_initialized()
+    return SparkConf(loadDefaults=is_submitted)
 
 
 def _has_own_jvm(engine: EngineConfig) -> bool:
