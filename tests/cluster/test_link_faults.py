@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from heliograph.config.load import load_config
@@ -171,6 +172,36 @@ def test_a_target_that_hangs_does_not_stop_the_flow_to_another(
         finally:
             far.proxy.delay_ms = 0
             far.proxy.cut()
+
+
+def test_a_surge_of_ten_times_what_a_slot_may_keep_stays_on_the_source(
+    far: FarRoute, pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    name = lasting_topic(pair["A"], topic("surge"), partitions=4)
+    records = numbered(10 * _SLOT_BYTES_MAX // 2_000, partitions=4, value_bytes=2_000)
+    produce(pair["A"], name, records)
+    config = write_config(
+        tmp_path / "mm2.properties",
+        {"src": pair["A"], "slow": far.route.source.proxied_bootstrap},
+        {"src->slow": {"topics": name}},
+    )
+    process, rss_bytes = psutil.Process(), 0
+    far.proxy.bytes_per_s = 100_000
+    with closing(InsideMirror(config, bytes_max=_SLOT_BYTES_MAX)) as mirror:
+        before_bytes = process.memory_info().rss
+        mirror.reconcile()
+        wait_until(lambda: _appended(mirror) > 0, "a first batch", timeout_s=60)
+        for _ in range(20):
+            time.sleep(0.1)
+            rss_bytes = max(rss_bytes, process.memory_info().rss)
+        received = sum(at.received_bytes for at in mirror.slots.progress().values())
+
+    assert _SLOT_BYTES_MAX / 2 < received < 3 * _SLOT_BYTES_MAX
+    assert rss_bytes - before_bytes < 4 * _SLOT_BYTES_MAX
+
+
+def _appended(mirror: InsideMirror) -> int:
+    return sum(at.position for at in mirror.slots.progress().values())
 
 
 def test_a_link_of_a_tenth_of_a_megabyte_carries_many_lanes_a_little_at_a_time(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,14 +85,14 @@ class Stage:
 
 
 @contextmanager
-def open_stage(folder: Path) -> Iterator[Stage]:
+def open_stage(folder: Path, broker_config: Mapping[str, str] | None = None) -> Iterator[Stage]:
     """Both clusters up, until the block ends."""
     with TcpProxy() as source_link, TcpProxy() as target_link:
         links = {"source": source_link, "target": target_link}
         specs = [
             ClusterSpec(
                 alias=alias,
-                broker_config=_BROKER_CONFIG,
+                broker_config={**_BROKER_CONFIG, **(broker_config or {})},
                 heap_mb=_BROKER_HEAP_MB,
                 jvm_options=_BROKER_JVM,
                 advertised_ports=(link.port,),
