@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +45,7 @@ from heliograph_tools.bench.watch import wait_until
 RESULTS: Final = Path(__file__).parent / "results" / "scale"
 SLOTS: Final = 2
 _LOOK_S: Final = 0.1
+_PARTITIONS_PER_TOPIC: Final = 1_000
 _SMALL_LOGS: Final = {
     # Ten thousand logs of the usual size are 200 GB of sparse index files.
     "log.index.size.max.bytes": "4096",
@@ -172,19 +174,24 @@ def idle(partitions: int, seconds: float) -> dict[str, Any]:
         tempfile.TemporaryDirectory(prefix="heliograph-lanes-") as scratch,
         open_stage(Path(scratch), _SMALL_LOGS) as stage,
     ):
-        stage.create_source_topic("many", partitions)
+        topics = [f"many-{n}" for n in range(0, partitions, _PARTITIONS_PER_TOPIC)]
         batch = build_batch(0, 1_024, 1_024)
-        _produce_everywhere(stage.source_address, "many", partitions, batch)
-        return _rest(stage, partitions, seconds)
+        for topic in topics:
+            # A controller takes no operation of more than ten thousand records.
+            stage.create_source_topic(topic, _PARTITIONS_PER_TOPIC)
+            _produce_everywhere(stage.source_address, topic, _PARTITIONS_PER_TOPIC, batch)
+        return _rest(stage, topics, seconds)
 
 
-def _rest(stage: Stage, partitions: int, seconds: float) -> dict[str, Any]:
-    route = stage.route("wide", "many")
+def _rest(stage: Stage, topics: list[str], seconds: float) -> dict[str, Any]:
+    route = stage.route("wide", "many-.*")
     keys = {"slots": str(SLOTS), "tasks.max": str(SLOTS)}
     launch = prepare(System.HELIOGRAPH, route, stage.folder / "run", keys)
-    with running(launch, stage.folder / "mirror.log") as mirror:
-        observer = _Observer(stage, "many", route.target_topic, partitions)
-        with observer.source, observer.target:
+    with running(launch, stage.folder / "mirror.log") as mirror, ExitStack() as open_ones:
+        for topic in topics:
+            observer = _Observer(stage, topic, f"wide.{topic}", _PARTITIONS_PER_TOPIC)
+            open_ones.enter_context(observer.source)
+            open_ones.enter_context(observer.target)
             wait_until(observer.caught_up, mirror.ensure_alive, "a record in every partition")
         caught_up_s = monotonic_s() - mirror.started_s
         time.sleep(min(seconds, 15.0))
@@ -193,7 +200,7 @@ def _rest(stage: Stage, partitions: int, seconds: float) -> dict[str, Any]:
         elapsed_s, after = monotonic_s() - from_s, _each(mirror)
         shares = {pid: (after[pid][0] - before[pid][0]) / elapsed_s for pid in before}
         return {
-            "partitions": partitions,
+            "partitions": len(topics) * _PARTITIONS_PER_TOPIC,
             "slots": SLOTS,
             "caught_up_s": round(caught_up_s, 1),
             "idle_cpu_share": round(sum(shares.values()), 4),
