@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -239,16 +240,20 @@ def test_what_is_too_large_for_the_topic_is_written_in_pieces(
     folded: list[list[Run]] = []
 
     async def act(store: LedgerStore) -> None:
-        await store.write([entry, *(head(n) for n in range(200))])
+        # As few as are not compressed: one too large for itself, then some that are so together.
+        await store.write([entry])
+        await store.write([replace(entry, partition=n, runs=runs[:2_000]) for n in range(1, 7)])
+        await store.write([head(n) for n in range(200)])
         await store.catch_up()
-        lane = store.view.lane(TopicName("orders"), 0)
-        assert lane is not None
-        folded.append(list(lane.runs))
+        for number in range(7):
+            lane = store.view.lane(TopicName("orders"), number)
+            assert lane is not None
+            folded.append(list(lane.runs))
 
     headers, found = on_ledger(pair["A"], name, act)
 
     assert max(header.size_bytes for header in headers) <= 10_000
-    assert folded == [list(runs)]
+    assert folded == [list(runs), *(6 * [list(runs[:2_000])])]
     assert found == head(199)
 
 
