@@ -6,15 +6,19 @@ Spark tries a master for a minute, and waits for executors without an end and wi
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
+from heliograph.clock import monotonic_s
 from heliograph.errors import EngineError
 
 _log: Final = logging.getLogger(__name__)
@@ -22,9 +26,10 @@ _STANDALONE: Final = "spark://"
 _CONNECT_S_MAX: Final = 3.0
 REGISTER_S_MAX: Final = 12.0
 """A standalone master that works answers within one."""
-_JVM_STARTS: Final = 4
-"""So many times what its JVM took to start Spark may take to register. A machine that is so busy
-that it takes longer has no dead master."""
+_QUIET_S: Final = 8.0
+_QUIET_SHARE: Final = 0.04
+"""Of a core: a JVM that works less than this for so long waits for somebody; on a busy machine it
+may only need longer to start."""
 _EXECUTOR_S: Final = 5.0
 _EXECUTOR_S_MAX: Final = 300.0
 _LOOK_S: Final = 0.5
@@ -54,38 +59,51 @@ def _refusal(address: str) -> str:
     return ""
 
 
-def register_s_max(jvm_start_s: float) -> float:
-    """How long a master is waited for on a machine on which the JVM took so long to start."""
-    return max(REGISTER_S_MAX, _JVM_STARTS * jvm_start_s)
-
-
 @contextmanager
-def register_in_time(master: str, jvm: Any, seconds: float) -> Iterator[None]:
-    """Ends the process `jvm` where a standalone master takes longer to accept the application.
+def register_in_time(master: str, jvm: Any, seconds: float = REGISTER_S_MAX) -> Iterator[None]:
+    """Ends the process `jvm` where it waits longer for a standalone master to accept it.
 
     Raises `EngineError` then. None is a JVM of somebody else, which is not ended.
     """
-    is_late = threading.Event()
+    over, is_late = threading.Event(), threading.Event()
 
-    def end() -> None:
-        is_late.set()
-        jvm.kill()
+    def watch() -> None:
+        began_s = monotonic_s()
+        seen: deque[tuple[float, float]] = deque()
+        while not over.wait(min(_LOOK_S, seconds)):
+            at_s, cpu_s = monotonic_s(), _cpu_s(getattr(jvm, "pid", 0))
+            seen.append((at_s, cpu_s))
+            while seen[0][0] < at_s - _QUIET_S:
+                seen.popleft()
+            is_quiet = cpu_s - seen[0][1] <= _QUIET_SHARE * (at_s - seen[0][0])
+            if at_s - began_s >= seconds and is_quiet:
+                is_late.set()
+                jvm.kill()
+                return
 
     if jvm is None or not master.startswith(_STANDALONE):
         yield
         return
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=watch, name="register", daemon=True).start()
     try:
         yield
     except Exception as exc:
         if is_late.is_set():
-            silent = f"the master does not answer within {seconds:.3g} s"
+            silent = f"the master does not answer within {seconds:g} s"
             raise EngineError(f"Spark did not start on {master}: {silent}") from exc
         raise
     finally:
-        timer.cancel()
+        over.set()
+
+
+def _cpu_s(pid: int) -> float:
+    """What the process has used; 0 where the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0.0
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

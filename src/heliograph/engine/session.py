@@ -25,7 +25,6 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 import heliograph
-from heliograph.clock import monotonic_s
 from heliograph.config.schema import ClusterConfig, EngineConfig
 from heliograph.config.secrets import Secret, is_secret_key
 from heliograph.config.sections import Section
@@ -34,7 +33,6 @@ from heliograph.engine.java import check_java
 from heliograph.engine.master import (
     executors_watched,
     register_in_time,
-    register_s_max,
     require_answer,
 )
 from heliograph.engine.probe import REQUIRED, missing_imports
@@ -290,7 +288,6 @@ def _set_environment(engine: EngineConfig, master: str) -> None:
 
 def _start_context(conf: SparkConf, log: Path, archive: Path | None) -> SparkContext:
     with log.open("wb") as stderr:
-        began_s = monotonic_s()
         try:
             gateway = _gateway(conf, stderr)
         except PySparkException:
@@ -300,9 +297,8 @@ def _start_context(conf: SparkConf, log: Path, archive: Path | None) -> SparkCon
             conf.set(_JVM_OPTIONS, _LIGHT_JVM)
             gateway = _gateway(conf, stderr)
             archive.unlink(missing_ok=True)
-        seconds = register_s_max(monotonic_s() - began_s)
         master, jvm = conf.get("spark.master", "") or "", getattr(gateway, "proc", None)
-        with register_in_time(master, jvm, seconds):
+        with register_in_time(master, jvm):
             return SparkContext(conf=conf, gateway=gateway)
 
 
