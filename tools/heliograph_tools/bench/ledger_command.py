@@ -133,7 +133,7 @@ def run_command(stage: Stage, row: LedgerRow, alias: str) -> CommandRun:
     heliograph = [sys.executable, "-m", "heliograph"]
     # Once for the compiled modules.
     subprocess.run(
-        [*heliograph, "offsets", str(file), "--to", "latest", "--json"],
+        [*heliograph, "offsets", str(file), "--group", ".*", "--json"],
         env=environment,
         capture_output=True,
         check=False,
