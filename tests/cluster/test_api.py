@@ -77,7 +77,7 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         wait_until(lambda: lanes_in("idle") == 2, "two idle lanes", timeout_s=30)
         connector = f"/connectors/{source}-%3E{target}.MirrorSourceConnector"
         connectors = call("GET", "/connectors?expand=status")[1]
-        paused = call("PUT", f"{connector}/pause")
+        held = call("PUT", f"{connector}/pause")
         wait_until(lambda: lanes_in("paused") == 2, "two paused lanes", timeout_s=30)
         shown = call("GET", f"{connector}/status")[1]["connector"]["state"]
         resumed = call("PUT", f"{connector}/resume")
@@ -112,7 +112,7 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
 
     (status_of,) = (each["status"] for each in connectors.values())
     assert (status_of["connector"]["state"], status_of["tasks"][0]["state"]) == ("RUNNING",) * 2
-    assert (paused[0], resumed[0], shown) == (202, 202, "PAUSED")
+    assert (held[0], resumed[0], shown) == (202, 202, "PAUSED")
     assert changed[0] == 403
     assert ready == (200, {"ready": True, "reasons": []})
     assert sum(lane["records"] for lane in lanes["lanes"]) == _RECORDS
