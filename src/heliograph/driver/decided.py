@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from heliograph.broker.view import ClusterView
 from heliograph.clock import now_ms
@@ -25,6 +26,8 @@ from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, Lane, LaneId, SlotId
 
 log = logging.getLogger("heliograph")
+
+NOTHING: Final = FlowOrders()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,8 @@ class DecidedFlows:
         self._orders: dict[FlowId, FlowOrders] = {}
 
     def orders(self, flow: FlowId) -> FlowOrders:
+        if flow not in self._flows:
+            return NOTHING  # a pair that only has heartbeats
         return self._orders.get(flow) or orders_for(self._flows[flow], (), now_ms())
 
     def is_stopped(self, flow: FlowId) -> bool:

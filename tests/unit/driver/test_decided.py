@@ -108,6 +108,12 @@ def test_only_what_changes_the_topics_plans_the_flow_anew(
     assert (again.changed, again.replans) == (False, False)
 
 
+def test_a_pair_that_mirrors_nothing_is_never_stopped() -> None:
+    back = FlowId(source=FLOW.target, target=FLOW.source)
+
+    assert not decided().is_stopped(back)
+
+
 def test_a_plan_by_older_decisions_does_not_hold_and_changes_nothing() -> None:
     stop = made(Verb.STOP)
     flows = decided(stop)
