@@ -9,6 +9,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
@@ -149,7 +150,17 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     }
     message = messages.get(error.status_code, str(error.detail))
     code = _BY_STATUS.get(error.status_code, "http")
-    return answer(ApiProblem(error.status_code, message, code=code, headers=error.headers))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_allowed(request))
+    return answer(ApiProblem(error.status_code, message, code=code, headers=headers))
+
+
+def _allowed(request: Request) -> list[str]:
+    """All methods of the path: each is a route of its own, and the framework names the first's."""
+    path, routes = request.scope["path"], request.app.routes
+    found = [each for each in routes if isinstance(each, APIRoute) and each.path_regex.match(path)]
+    return sorted({method for route in found for method in route.methods or ()})
 
 
 async def _bug(request: Request, error: Exception) -> JSONResponse:
