@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
 
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.blocking import blocking
@@ -21,17 +19,17 @@ from heliograph.broker.racks import words_on_rack
 from heliograph.broker.view import ClusterView
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.decisions.decision import Decision
 from heliograph.decisions.file import orders_for
 from heliograph.decisions.record import decisions_of
 from heliograph.driver.assignment import assign, weigh
 from heliograph.driver.decided import DecidedFlows, read_decisions
-from heliograph.driver.deletions import Absences, delete_mirrored, find_deleted
+from heliograph.driver.deletions import delete_mirrored, find_deleted
+from heliograph.driver.flow_state import FlowState, PlannedFlow, SlotPool
 from heliograph.driver.policies import Policies
 from heliograph.driver.prepare import prepare_target
 from heliograph.driver.problems import problem_of
 from heliograph.driver.rewinds import carry_out_rewinds
-from heliograph.errors import BrokerError, MirrorError, NotAuthorised
+from heliograph.errors import MirrorError, NotAuthorised
 from heliograph.ledger.access import LedgerAccess
 from heliograph.ledger.leadership import Leaderships, Trouble
 from heliograph.ledger.service import LedgerService
@@ -41,7 +39,6 @@ from heliograph.model import (
     Idle,
     Lane,
     LaneId,
-    LaneLoad,
     LaneProgress,
     Paused,
     SlotId,
@@ -58,54 +55,6 @@ from heliograph.topics.selection import Selection, select_between, words_on_twin
 from heliograph.words import counted
 
 log = logging.getLogger(__name__)
-
-
-class SlotPool(Protocol):
-    """What a reconciler needs of `heliograph.engine.slots.Slots`."""
-
-    def apply(
-        self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
-    ) -> None: ...
-    def resume(self, ids: Iterable[LaneId]) -> None: ...
-    def throttle(self, limits: Mapping[str, int]) -> None: ...
-    def progress(self) -> Mapping[LaneId, LaneProgress]: ...
-    def loads(self) -> Mapping[LaneId, LaneLoad]: ...
-    def current(self) -> Mapping[LaneId, SlotId]: ...
-
-
-@dataclass(slots=True)
-class _FlowState:
-    config: FlowConfig
-    adoption: PendingAdoption
-    lanes: tuple[Lane, ...] = ()
-    known: tuple[Lane, ...] = ()
-    """As they were planned last, also while another driver leads."""
-    ready: bool = False
-    """Whether its lanes were planned at least once."""
-    trouble: Trouble | None = None
-    """Why it could not be planned, or not all of its topics be made ready."""
-    unadopted: int = 0
-    """Partitions that wait for `heliograph adopt`."""
-    due_s: float = 0.0
-    notes: set[str] = field(default_factory=set)
-    absences: Absences = field(default_factory=Absences)
-    gone: tuple[GoneTopic, ...] = ()
-    """Mirrored topics to delete once no slot carries them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Planned:
-    """What planning a flow found out and made ready."""
-
-    decisions: tuple[Decision, ...]
-    """As they were when the flow was planned."""
-    lanes: tuple[Lane, ...] = ()
-    waiting: int = 0
-    gone: tuple[GoneTopic, ...] = ()
-    unready: Mapping[TopicName, BrokerError] = field(default_factory=dict)
-    """Topics of the target that could not be made ready, and why."""
-    expects_heartbeats: bool = False
-    """Whether the source's heartbeats, which are mirrored, are only being created."""
 
 
 class Reconciler:
@@ -142,7 +91,7 @@ class Reconciler:
                 if alias not in self._admins:
                     self._admins[alias] = clients.admin(cluster)
         self._flows = {
-            flow.id: _FlowState(flow, PendingAdoption(flow, clients.target(flow.id)))
+            flow.id: FlowState(flow, PendingAdoption(flow, clients.target(flow.id)))
             for flow in config.flows
         }
         configs = {flow.id: flow for flow in config.flows}
@@ -311,7 +260,7 @@ class Reconciler:
             for flow, state in self._flows.items()
         )
 
-    def _is_over(self, state: _FlowState, progress: Mapping[LaneId, LaneProgress]) -> bool:
+    def _is_over(self, state: FlowState, progress: Mapping[LaneId, LaneProgress]) -> bool:
         trouble = self._trouble(state.config.id)
         is_given_up = trouble is not None and trouble.is_final
         if not state.ready or (trouble is not None and not is_given_up):
@@ -346,7 +295,7 @@ class Reconciler:
                 state.lanes, state.ready, state.due_s = (), False, 0.0
                 state.trouble, state.unadopted = None, 0
 
-    def _plan(self, state: _FlowState, views: Mapping[ClusterAlias, ClusterView]) -> _Planned:
+    def _plan(self, state: FlowState, views: Mapping[ClusterAlias, ClusterView]) -> PlannedFlow:
         """Look at one flow and make its target ready; blocks."""
         config = state.config
         source_admin, target_admin = self._admins[config.id.source], self._admins[config.id.target]
@@ -354,7 +303,7 @@ class Reconciler:
         decisions = read_decisions(self._ledgers, config.id, target)
         orders = orders_for(config, decisions, now_ms())
         if orders.stopped is not None:
-            return _Planned(decisions=decisions)
+            return PlannedFlow(decisions=decisions)
         selection = select_between(config, source, target, orders.choice)
         missing = [name for name, renamed in selection.mirrored if renamed not in target.topics]
         source = with_settings(source_admin, source, missing)
@@ -377,7 +326,7 @@ class Reconciler:
         kept = [lane for lane in state.lanes if lane.id.source.topic in hidden]
         planned = plan_lanes(config, selection, source, target)
         waiting = state.adoption.waiting(planned, target, self._ledgers)
-        return _Planned(
+        return PlannedFlow(
             decisions=decisions,
             lanes=(*(lane for lane in planned if lane.id not in waiting), *kept),
             waiting=len(waiting),
@@ -386,7 +335,7 @@ class Reconciler:
             expects_heartbeats=self._expects_heartbeats(config, source),
         )
 
-    def _planned(self, state: _FlowState, planned: _Planned) -> None:
+    def _planned(self, state: FlowState, planned: PlannedFlow) -> None:
         config = state.config
         holds = self.decided.planned(config.id, planned.decisions, is_first=not state.ready)
         state.lanes = state.known = planned.lanes
@@ -414,7 +363,7 @@ class Reconciler:
 
     def _hidden_topics(
         self,
-        state: _FlowState,
+        state: FlowState,
         admin: ClusterAdmin,
         selection: Selection,
         source: ClusterView,
@@ -432,7 +381,7 @@ class Reconciler:
         return frozenset(hidden)
 
     def _find_deleted(
-        self, state: _FlowState, source: ClusterView, target: ClusterView
+        self, state: FlowState, source: ClusterView, target: ClusterView
     ) -> tuple[GoneTopic, ...]:
         found = find_deleted(
             state.config,
@@ -448,7 +397,7 @@ class Reconciler:
         return found.to_delete
 
     def _delete_gone(
-        self, state: _FlowState, gone: tuple[GoneTopic, ...], carried: Mapping[LaneId, SlotId]
+        self, state: FlowState, gone: tuple[GoneTopic, ...], carried: Mapping[LaneId, SlotId]
     ) -> None:
         deleted = delete_mirrored(
             state.config,
@@ -462,13 +411,13 @@ class Reconciler:
         for name, problem in deleted.problems.items():
             self._say(state, f"{state.config.id}: {name}: {problem}", Severity.PROBLEM)
 
-    def _failed(self, state: _FlowState, error: MirrorError) -> None:
+    def _failed(self, state: FlowState, error: MirrorError) -> None:
         if state.trouble is None or str(state.trouble.error) != str(error):
             log.error("%s: %s; trying again every %.0f s", state.config.id, error, self.RETRY_S)
         state.trouble = Trouble.of(error, state.trouble)
         state.due_s = monotonic_s() + self.RETRY_S
 
-    def _say(self, state: _FlowState, text: str, weight: Severity) -> None:
+    def _say(self, state: FlowState, text: str, weight: Severity) -> None:
         """Each remark once, not at every refresh."""
         if text not in state.notes:
             state.notes.add(text)

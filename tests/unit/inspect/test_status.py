@@ -26,7 +26,7 @@ def noted(state: str) -> HeadEntry:
         ("copying", None, True, "copying?"),
         ("idle", None, False, STOPPED),
         ("stalled: source unreachable", None, True, "stalled: source unreachable"),
-        ("paused", 3, True, "paused"),
+        ("paused", 3, True, "copying"),  # resumed since: what pauses it now is a decision
     ],
 )
 def test_a_state_is_no_more_certain_than_what_is_known(
