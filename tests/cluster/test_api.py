@@ -40,21 +40,25 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         {source: pair["A"], target: pair["B"]},
         {f"{source}->{target}": {"topics": name}},
     )
-    file.write_text(f"{file.read_text()}api.tokens.file = {tokens}\n")
+    port, controller = _free_port(), _free_port()
+    keys = f"api.tokens.file = {tokens}\napi.ureplicator.listen = 127.0.0.1:{controller}\n"
+    file.write_text(file.read_text() + keys)
     way = route(file, (source, pair["A"]), (target, pair["B"]))
     produce(pair["A"], name, numbered(_RECORDS))
-    port = _free_port()
     flow = f"/v1/flows/{source}-%3E{target}"
 
-    def call(method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
-        request = Request(f"http://127.0.0.1:{port}{path}", method=method)
+    def call(
+        method: str, path: str, body: Any = None, at: int = port
+    ) -> tuple[int, dict[str, Any]]:
+        request = Request(f"http://127.0.0.1:{at}{path}", method=method)
         request.add_header("Authorization", f"Bearer {_TOKEN}")
         if body is not None:
             request.add_header("Content-Type", "application/json")
             request.data = json.dumps(body).encode()
         try:
             with urlopen(request, timeout=60) as response:
-                return response.status, json.loads(response.read() or b"{}")
+                found = response.read()
+                return response.status, {} if found in (b"", b"OK") else json.loads(found)
         except HTTPError as exc:
             return exc.code, json.load(exc)
 
@@ -74,14 +78,21 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         def slots() -> list[int]:
             return [lane["slot"] for lane in call("GET", "/v1/lanes")[1]["lanes"]]
 
+        def connector_state() -> str:
+            return str(call("GET", f"{connector}/status")[1]["connector"]["state"])
+
         wait_until(lambda: lanes_in("idle") == 2, "two idle lanes", timeout_s=30)
         connector = f"/connectors/{source}-%3E{target}.MirrorSourceConnector"
         connectors = call("GET", "/connectors?expand=status")[1]
         held = call("PUT", f"{connector}/pause")
         wait_until(lambda: lanes_in("paused") == 2, "two paused lanes", timeout_s=30)
-        shown = call("GET", f"{connector}/status")[1]["connector"]["state"]
+        shown = connector_state()
+        stopped = call("PUT", f"{connector}/stop")
+        wait_until(lambda: connector_state() == "STOPPED", "a stopped connector", timeout_s=30)
+        wait_until(lambda: not slots(), "no lanes", timeout_s=30)
         resumed = call("PUT", f"{connector}/resume")
         wait_until(lambda: lanes_in("idle") == 2, "two idle lanes again", timeout_s=30)
+        running_again = connector_state()
         changed = call("DELETE", connector)
         ready = call("GET", "/ready")
         _, lanes = call("GET", "/v1/lanes")
@@ -97,6 +108,12 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         gone = call("DELETE", f"/v1/decisions/{decision['decision']['id']}")
         wait_until(lambda: lanes_in("paused") == 0, "no paused lane", timeout_s=10, poll_s=0.1)
         again_gone = call("DELETE", f"/v1/decisions/{decision['decision']['id']}")
+        blacklist = f"/blacklist?topic={name}&partition=1&opt="
+        call("POST", f"{blacklist}blacklist", at=controller)
+        wait_until(lambda: lanes_in("paused") == 1, "a paused lane", timeout_s=10, poll_s=0.1)
+        listed = call("GET", "/blacklist", at=controller)[1]["blacklist"]
+        call("POST", f"{blacklist}whitelist", at=controller)
+        wait_until(lambda: lanes_in("paused") == 0, "no paused lane", timeout_s=10, poll_s=0.1)
         status, plan = call("POST", f"{flow}:failover?dry_run=true")
         begun, operation = call("POST", f"{flow}:failover", {})
         again, running = call("POST", f"{flow}:promote")
@@ -112,7 +129,9 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
 
     (status_of,) = (each["status"] for each in connectors.values())
     assert (status_of["connector"]["state"], status_of["tasks"][0]["state"]) == ("RUNNING",) * 2
-    assert (held[0], resumed[0], shown) == (202, 202, "PAUSED")
+    assert (held[0], stopped[0], resumed[0]) == (202, 204, 202)
+    assert (shown, running_again) == ("PAUSED", "RUNNING")
+    assert listed == [{"partition": 1, "topic": name}]
     assert changed[0] == 403
     assert ready == (200, {"ready": True, "reasons": []})
     assert sum(lane["records"] for lane in lanes["lanes"]) == _RECORDS
@@ -121,7 +140,9 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
     assert groups["flows"][0]["problems"] == []
     assert (paused, pinned, limited, gone[0], again_gone[0]) == (201, 201, 201, 200, 404)
     assert [(each["verb"], each["who"], each["why"]) for each in decided] == [
-        ("pause", "ann", "a test")
+        ("resume", "ann", "Kafka Connect's REST"),
+        ("start", "ann", "Kafka Connect's REST"),
+        ("pause", "ann", "a test"),
     ]
     assert (no_slot[0], "there is no slot 7" in no_slot[1]["message"]) == (400, True)
     assert (status, plan["refusal"]) == (200, None)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from heliograph.api.connect import json, note, operated, seen, state_of
+from heliograph.api.connect import caller_from, json, note, operated, seen, state_of
 from heliograph.api.connect_connectors import status, task_of
 from heliograph.connect.configs import read_json
 from heliograph.connect.model import TargetState
@@ -26,24 +26,24 @@ _UNKNOWN_TO_RESTART: Final = "Unknown connector: {}"
 
 
 async def pause(request: Request) -> Response:
-    connector = operated(request, _UNKNOWN)
-    await state_of(request).herder.want(connector, TargetState.PAUSED)
-    note(request, "pause", connector)
+    await _want(request, TargetState.PAUSED, "pause")
     return Response(status_code=202)
 
 
 async def resume(request: Request) -> Response:
-    connector = operated(request, _UNKNOWN)
-    await state_of(request).herder.want(connector, TargetState.STARTED)
-    note(request, "resume", connector)
+    await _want(request, TargetState.STARTED, "resume")
     return Response(status_code=202)
 
 
 async def stop(request: Request) -> Response:
-    connector = operated(request, _UNKNOWN)
-    await state_of(request).herder.want(connector, TargetState.STOPPED)
-    note(request, "stop", connector)
+    await _want(request, TargetState.STOPPED, "stop")
     return Response(status_code=204)
+
+
+async def _want(request: Request, wanted: TargetState, verb: str) -> None:
+    connector = operated(request, _UNKNOWN)
+    await state_of(request).herder.want(connector, wanted, caller_from(request).name)
+    note(request, verb, connector)
 
 
 async def restart(request: Request) -> Response:

@@ -28,7 +28,7 @@ from heliograph.api.state import ApiState
 from heliograph.config.api import Address, ApiConfig, ApiTlsConfig
 from heliograph.connect.of_file import FileConnectors
 from heliograph.driver.run import LiveMirror, Service
-from heliograph.errors import ConfigError, InvariantError, LinkError
+from heliograph.errors import ConfigError, InvariantError
 
 log = logging.getLogger("heliograph")
 
@@ -36,7 +36,6 @@ _CONNECTIONS_MAX: Final = 256
 _HEADERS_BYTES_MAX: Final = 32 * 1024
 _STOP_S_MAX: Final = 2
 _STARTED_S: Final = 0.01
-_HOLD_S: Final = 1.0
 
 
 Made = Callable[[Address, Tokens | None], ASGIApp]
@@ -48,33 +47,18 @@ def api_service(config: ApiConfig) -> Service:
 
     @asynccontextmanager
     async def serve(live: LiveMirror) -> AsyncIterator[Address]:
-        connectors: list[FileConnectors] = []
-
         def make(address: Address, tokens: Tokens | None) -> ASGIApp:
             state = ApiState(live=live, tokens=tokens)
-            connectors.append(FileConnectors(live, str(address)))
+            herder = FileConnectors(live, str(address))
             shared = ConnectState(
-                herder=connectors[0], tokens=tokens, tries=state.tries, trail=state.trail
+                herder=herder, tokens=tokens, tries=state.tries, trail=state.trail
             )
             return Dialects(make_app(state), make_connect_app(shared, has_health=False))
 
         async with serving(config, make) as address:
-            holding = asyncio.create_task(_hold(connectors[0]), name="paused connectors")
-            try:
-                yield address
-            finally:
-                holding.cancel()
+            yield address
 
     return serve
-
-
-async def _hold(connectors: FileConnectors) -> None:
-    while True:
-        await asyncio.sleep(_HOLD_S)
-        try:
-            connectors.hold()
-        except LinkError:
-            return  # the run is ending, and its slots with it
 
 
 @asynccontextmanager

@@ -1,13 +1,12 @@
 """The few routes of uReplicator's controller that people call, on a port of their own. Driver only.
 
 Half of its answers are plain text. A worker is a slot; a topic is one of any flow, by its name on
-the source. Which topics are mirrored is the configuration's to say, so they are not added here; a
-partition that is blacklisted is paused until it is whitelisted or the driver ends.
+the source. A change is a decision, as the commands make them: a topic that is added is included,
+one that is deleted excluded, a partition that is blacklisted paused.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -26,14 +25,26 @@ from heliograph.api.problems import ApiProblem, answer, problem_of
 from heliograph.api.server import serving
 from heliograph.api.state import require
 from heliograph.api.trail import Trail
+from heliograph.clock import now_ms
 from heliograph.config.api import Address, ApiConfig
+from heliograph.decisions.decide import Draft, Outcome, decide, known_topics, read_decisions
+from heliograph.decisions.decision import Breadth, Scope, Verb, scope_of
+from heliograph.decisions.orders import FlowOrders, orders_of
 from heliograph.driver.run import LiveMirror, Service
-from heliograph.errors import LinkError, MirrorError
-from heliograph.model import LaneId, LaneLoad, LaneProgress, SlotId, Stalled, TopicPartition
+from heliograph.errors import MirrorError
+from heliograph.model import (
+    FlowId,
+    LaneId,
+    LaneLoad,
+    LaneProgress,
+    SlotId,
+    Stalled,
+    TopicName,
+    TopicPartition,
+)
 
-_HOLD_S: Final = 1.0
 _NOWHERE: Final = "none"
-_CONFIGURED: Final = "the topics are those of the flow's configuration; change `topics` there"
+_WHY: Final = "uReplicator's controller"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +55,6 @@ class Controller:
     tokens: Tokens | None = None
     tries: FailedTries = field(default_factory=FailedTries)
     trail: Trail = field(default_factory=Trail)
-    blacklist: set[LaneId] = field(default_factory=set)
 
     def lanes(self, caller: Caller) -> list[LaneProgress]:
         status = self.live.status()
@@ -57,10 +67,23 @@ class Controller:
     def placed(self) -> dict[LaneId, SlotId]:
         return {} if self.live.status() is None else dict(self.live.placed())
 
-    def hold(self) -> None:
-        """A slot that was started anew, or a policy, may have resumed what is paused here."""
-        if self.blacklist:
-            self.live.pause(self.blacklist)
+    def is_blacklisted(self, lane: LaneId) -> bool:
+        return _is_blacklisted(self.live.decided(lane.flow), lane.source)
+
+    async def decide(self, caller: Caller, flow: FlowId, verb: Verb, scope: Scope) -> Outcome:
+        """Raises 403 and `MirrorError`."""
+        require(caller, Role.OPERATE, flow)
+        draft = Draft(verb=verb, scope=scope, who=caller.name, why=_WHY)
+        outcome = await decide(self.live.ledgers, self.live.config, flow, draft)
+        if outcome.written and outcome.decision is not None:
+            self.trail.changed(caller, verb, flow, f"decision={outcome.decision.id}")
+        return outcome
+
+
+def _is_blacklisted(orders: FlowOrders, lane: TopicPartition) -> bool:
+    """Not what is paused with its topic or flow: to whitelist it would let it go on."""
+    paused = orders.lane(lane).paused
+    return paused is not None and paused.scope.breadth is Breadth.PARTITION
 
 
 def ureplicator_service(config: ApiConfig) -> Service:
@@ -69,29 +92,13 @@ def ureplicator_service(config: ApiConfig) -> Service:
 
     @asynccontextmanager
     async def serve(live: LiveMirror) -> AsyncIterator[Address]:
-        made: list[Controller] = []
-
         def make(address: Address, tokens: Tokens | None) -> Starlette:
-            made.append(Controller(live=live, tokens=tokens))
-            return make_ureplicator_app(made[0])
+            return make_ureplicator_app(Controller(live=live, tokens=tokens))
 
         async with serving(own, make, "uReplicator's controller at %s") as address:
-            holding = asyncio.create_task(_hold(made[0]), name="blacklisted partitions")
-            try:
-                yield address
-            finally:
-                holding.cancel()
+            yield address
 
     return serve
-
-
-async def _hold(controller: Controller) -> None:
-    while True:
-        await asyncio.sleep(_HOLD_S)
-        try:
-            controller.hold()
-        except LinkError:
-            return  # the run is ending, and its slots with it
 
 
 def make_ureplicator_app(controller: Controller) -> Starlette:
@@ -167,7 +174,7 @@ async def topic(request: Request) -> Response:
 
 def _state(controller: Controller, at: LaneProgress) -> str:
     """Helix' words."""
-    if at.lane in controller.blacklist:
+    if controller.is_blacklisted(at.lane):
         return "OFFLINE"
     return "ERROR" if isinstance(at.state, Stalled) else "ONLINE"
 
@@ -177,18 +184,56 @@ def _worker(slot: SlotId | None) -> str:
 
 
 async def add_topic(request: Request) -> Response:
-    """Only says whether it is mirrored; by body or by path."""
+    """By body, or by path with as many partitions as the source has. Of several flows `src` and
+    `dst` choose one."""
     controller, caller = _asked(request)
-    name = await _named(request)
-    if controller.of_topic(caller, name):
+    name, said = await _named(request)
+    flow = _flow_for(controller, caller, request)
+    if flow is None:
+        text = f"Missing parameters for whitelisting topic {name}: src and dst name one flow"
+        return PlainTextResponse(text, 400)
+    require(caller, Role.OPERATE, flow)
+    if any(at.lane.flow == flow for at in controller.of_topic(caller, name)):
         return PlainTextResponse(f"Failed to add new topic: {name}, it is already existed!", 404)
-    return PlainTextResponse(f"Failed to add new topic: {name}, {_CONFIGURED}", 403)
+    scope = scope_of((name,))
+    if scope.topics != (name,):
+        return PlainTextResponse(f"Failed to add new topic: {name}, it is not a name", 400)
+    count = await _count_on_source(controller.live, flow, scope) if said is None else said
+    if not count:
+        text = f"Failed to add new topic: {name}, it's not exsited in source kafka cluster!"
+        return PlainTextResponse(text, 400)
+    await controller.decide(caller, flow, Verb.INCLUDE, scope)
+    added = f"{{topic: {name}, partition: {count}, pipeline: null}}"
+    return PlainTextResponse(f"Successfully add new topic: {added}")
+
+
+def _flow_for(controller: Controller, caller: Caller, request: Request) -> FlowId | None:
+    asked = request.query_params
+    found = [
+        flow.id
+        for flow in controller.live.config.flows
+        if caller.may(Role.LOOK, flow.id)
+        and asked.get("src", flow.id.source) == flow.id.source
+        and asked.get("dst", flow.id.target) == flow.id.target
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+async def _count_on_source(live: LiveMirror, flow: FlowId, scope: Scope) -> int:
+    """Partitions; 0 where the source has no such topic. Raises 503."""
+    view, made = await read_decisions(live.ledgers, live.config, flow)
+    included = Draft(verb=Verb.INCLUDE, scope=scope, who=_WHY).decision()
+    known = await known_topics(live.config, flow, view, orders_of((*made, included), now_ms()))
+    if known.on_source is None:
+        raise ApiProblem(503, known.remarks[0])
+    (name,) = map(TopicName, scope.topics)
+    return len(known.topics[name]) if name in known.on_source else 0
 
 
 async def expand_topic(request: Request) -> Response:
     """Partitions follow the source by themselves."""
     controller, caller = _asked(request)
-    name = await _named(request)
+    name, _ = await _named(request)
     if not controller.of_topic(caller, name):
         return PlainTextResponse(f"Failed to expand topic, topic: {name} is not existed!", 404)
     return PlainTextResponse(f"Failed to expand topic: {name}, it follows its source", 403)
@@ -197,17 +242,23 @@ async def expand_topic(request: Request) -> Response:
 async def delete_topic(request: Request) -> Response:
     controller, caller = _asked(request)
     name = request.path_params["topic"]
-    if not controller.of_topic(caller, name):
+    flows = sorted({at.lane.flow for at in controller.of_topic(caller, name)})
+    if not flows:
         return PlainTextResponse(f"Failed to delete not existed topic: {name}", 404)
-    return PlainTextResponse(f"Failed to delete topic: {name}, {_CONFIGURED}", 403)
+    for flow in flows:
+        require(caller, Role.OPERATE, flow)
+    for flow in flows:
+        await controller.decide(caller, flow, Verb.EXCLUDE, Scope(topics=(name,)))
+    return PlainTextResponse(f"Successfully finished delete topic: {name}")
 
 
-async def _named(request: Request) -> str:
+async def _named(request: Request) -> tuple[str, int | None]:
+    """A topic, and how many partitions it is said to have; they follow the source anyhow."""
     if "topic" in request.path_params:
-        return str(request.path_params["topic"])
+        return str(request.path_params["topic"]), None
     try:
         body = await request.json()
-        return str(body["topic"])
+        return str(body["topic"]), int(body["numPartitions"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ApiProblem(400, 'the body is not `{"topic": …, "numPartitions": …}`') from None
 
@@ -282,7 +333,7 @@ async def no_progress(request: Request) -> Response:
 async def blacklist(request: Request) -> Response:
     controller, caller = _asked(request)
     found = sorted(
-        {lane.source for lane in controller.blacklist if caller.may(Role.LOOK, lane.flow)},
+        {at.lane.source for at in controller.lanes(caller) if controller.is_blacklisted(at.lane)},
         key=lambda at: (at.topic, at.partition),
     )
     rows = [{"partition": at.partition, "topic": at.topic} for at in found]
@@ -308,15 +359,19 @@ async def change_blacklist(request: Request) -> Response:
         return PlainTextResponse(f"Partition {name}:{int(number)} is not mirrored", 404)
     for lane in lanes:
         require(caller, Role.OPERATE, lane.flow)
-    if verb == "blacklist":
-        controller.live.pause(lanes)
-        controller.blacklist.update(lanes)
-    else:
-        controller.blacklist.difference_update(lanes)
-        controller.live.resume(lanes)
     for lane in lanes:
-        controller.trail.changed(caller, verb, lane.flow, f"partition={lane.source}")
+        scope = Scope(topics=(lane.source.topic,), partitions=(lane.source.partition,))
+        if verb == "blacklist":
+            await controller.decide(caller, lane.flow, Verb.PAUSE, scope)
+        elif await _stays_blacklisted(controller.live, lane):
+            await controller.decide(caller, lane.flow, Verb.RESUME, scope)
     return PlainTextResponse("OK")
+
+
+async def _stays_blacklisted(live: LiveMirror, lane: LaneId) -> bool:
+    """By the ledger: the driver may not have followed yet what was decided a moment ago."""
+    _, made = await read_decisions(live.ledgers, live.config, lane.flow)
+    return _is_blacklisted(orders_of(made, now_ms()), lane.source)
 
 
 async def health(request: Request) -> Response:

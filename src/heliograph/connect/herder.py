@@ -10,7 +10,7 @@ from heliograph.config.schema import MirrorConfig
 from heliograph.connect.model import Connector, TargetState
 from heliograph.connect.translate import Errors
 from heliograph.driver.run import LiveMirror
-from heliograph.model import LaneId
+from heliograph.model import FlowId, LaneId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +28,12 @@ class WorkerFacts:
 class ConnectorControl(Protocol):
     """What somebody wants of connectors, acted upon and remembered.
 
-    Guarantee: what `want` returned from is followed by this driver from then on. How long it is
-    remembered is the implementation's to say.
+    Guarantee: what `want` returned from is on a cluster (decisions in the flow's ledger, or the
+    topic of the connectors), outlives the driver, and is followed within about two seconds.
     """
 
-    async def want(self, connector: Connector, state: TargetState) -> None:
-        """Idempotent. Raises `MirrorError`."""
+    async def want(self, connector: Connector, state: TargetState, who: str) -> None:
+        """Idempotent. `who` wants it, where that is remembered too. Raises `MirrorError`."""
         ...
 
     async def restart(self, connector: Connector, lanes: Sequence[LaneId] | None) -> None:
@@ -71,3 +71,18 @@ class Herder(ConnectorControl, Protocol):
         """A configuration with the flow of a connector, whatever is wanted of it. Raises
         `ConnectProblem`."""
         ...
+
+
+def try_again(live: LiveMirror | None, flow: FlowId, lanes: Sequence[LaneId] | None) -> None:
+    """Those of the flow, or of `lanes`, that are not to be paused: to resume would undo that."""
+    status = None if live is None else live.status()
+    if live is None or status is None:
+        return
+    orders, chosen = live.decided(flow), set(status.progress if lanes is None else lanes)
+    found = [
+        lane
+        for lane in status.progress
+        if lane.flow == flow and lane in chosen and orders.lane(lane.source).paused is None
+    ]
+    if found:
+        live.resume(found)

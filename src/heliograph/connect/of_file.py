@@ -1,18 +1,22 @@
-"""The flows of a driver's file as connectors: read, paused, resumed, restarted. Driver only.
+"""The flows of a driver's file as connectors: paused, resumed, stopped, restarted. Driver only.
 
 Named as Strimzi names them, `A->B.MirrorSourceConnector`, for one server has many flows. What the
-file says is changed in the file.
+file says is changed in the file. What is wanted of a connector is a decision about its flow, as
+`heliograph pause` makes one; so a pause that was decided elsewhere is one of the connector too.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Final, assert_never
 
+from heliograph.clock import now_ms
 from heliograph.config.keys import Key
 from heliograph.config.load import real_environment
 from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.connect.herder import WorkerFacts
+from heliograph.connect.herder import WorkerFacts, try_again
 from heliograph.connect.model import Connector, TargetState
 from heliograph.connect.plugins import (
     CLASS,
@@ -27,22 +31,25 @@ from heliograph.connect.plugins import (
 )
 from heliograph.connect.problems import ConnectProblem
 from heliograph.connect.translate import Errors, errors_of
+from heliograph.decisions.decide import Draft, decide, read_decisions
+from heliograph.decisions.decision import Verb
+from heliograph.decisions.orders import FlowOrders, orders_of
 from heliograph.driver.run import LiveMirror
-from heliograph.model import FlowId, LaneId
+from heliograph.errors import BrokerError
+from heliograph.model import LaneId
 
 _OF_THE_FLOW: Final = frozenset({NAME, CLASS, SOURCE_ALIAS, TARGET_ALIAS, "enabled"})
+_WHY: Final = "Kafka Connect's REST"
 
 
 class FileConnectors:
-    """A herder whose connectors come from a file. A pause is forgotten when the driver ends."""
+    """A herder whose connectors come from a file, and what is wanted of them from the ledger."""
 
     def __init__(self, live: LiveMirror, worker_id: str) -> None:
         self._live = live
         self._facts = WorkerFacts(worker_id=worker_id)
-        self._named = {
-            connector.name: connector for connector in connectors_of_file(self._live.config)
-        }
-        self._paused: set[str] = set()
+        self._of_file = tuple(connectors_of_file(self._live.config))
+        self._deciding = asyncio.Lock()
 
     @property
     def facts(self) -> WorkerFacts:
@@ -52,12 +59,17 @@ class FileConnectors:
         return self._live
 
     def connectors(self) -> Sequence[Connector]:
-        return [
-            Connector(name=each.name, config=each.config, target_state=TargetState.PAUSED)
-            if each.name in self._paused
-            else each
-            for each in self._named.values()
-        ]
+        """Each as this driver follows what was decided about its flow."""
+        return [replace(each, target_state=self._wanted(each)) for each in self._of_file]
+
+    def _wanted(self, connector: Connector) -> TargetState:
+        if not any(flow.id == connector.flow for flow in self._live.config.flows):
+            return TargetState.STARTED  # only heartbeats: nothing of it can be decided
+        orders = self._live.decided(connector.flow)
+        if orders.stopped is not None:
+            return TargetState.STOPPED  # its jobs rest too
+        is_paused = orders.paused is not None and connector.plugin is Plugin.SOURCE
+        return TargetState.PAUSED if is_paused else TargetState.STARTED
 
     def problems(self) -> Mapping[str, str]:
         return {}
@@ -75,44 +87,45 @@ class FileConnectors:
     def config_for(self, connector: Connector) -> MirrorConfig:
         return self._live.config
 
-    async def want(self, connector: Connector, state: TargetState) -> None:
-        if state is TargetState.STOPPED:
-            raise ConnectProblem(
-                403,
-                f"Connector {connector.name} comes from the driver's file and cannot be stopped; "
-                "pause it, or stop the driver",
-            )
+    async def want(self, connector: Connector, state: TargetState, who: str) -> None:
         if connector.plugin is not Plugin.SOURCE:
             raise ConnectProblem(
                 403,
-                f"Connector {connector.name} comes from the driver's file: only its "
-                "MirrorSourceConnector can be paused; switch the other off in the file",
+                f"Connector {connector.name} comes from the driver's file: only the "
+                "MirrorSourceConnector of its flow can be paused or stopped; switch the other off "
+                "in the file",
             )
-        if state is TargetState.PAUSED:
-            self._paused.add(connector.name)
-        else:
-            self._paused.discard(connector.name)
-            self._resume(self._lanes(connector.flow))
-        self.hold()
+        ledgers, config, flow = self._live.ledgers, self._live.config, connector.flow
+        # One at a time, so that what is to be undone is what the one before left.
+        async with self._deciding:
+            try:
+                _, made = await read_decisions(ledgers, config, flow)
+                for verb in _verbs(state, orders_of(made, now_ms())):
+                    await decide(ledgers, config, flow, Draft(verb=verb, who=who, why=_WHY))
+            except BrokerError as exc:
+                raise ConnectProblem(500, f"Error writing target state to Kafka: {exc}") from exc
 
     async def restart(self, connector: Connector, lanes: Sequence[LaneId] | None) -> None:
-        if connector.name not in self._paused and connector.plugin is Plugin.SOURCE:
-            self._resume(self._lanes(connector.flow) if lanes is None else lanes)
+        if connector.plugin is Plugin.SOURCE:
+            try_again(self._live, connector.flow, lanes)
 
-    def _resume(self, lanes: Sequence[LaneId]) -> None:
-        if lanes:
-            self._live.resume(lanes)
 
-    def hold(self) -> None:
-        """Pause what should be: lanes may have come since, or been resumed by a policy."""
-        for name in self._paused:
-            lanes = self._lanes(self._named[name].flow)
-            if lanes:
-                self._live.pause(lanes)
-
-    def _lanes(self, flow: FlowId) -> list[LaneId]:
-        status = self._live.status()
-        return [] if status is None else [lane for lane in status.progress if lane.flow == flow]
+def _verbs(state: TargetState, orders: FlowOrders) -> Iterator[Verb]:
+    """What has to be decided; a decision that would change nothing is not written."""
+    match state:
+        case TargetState.STOPPED:
+            yield Verb.STOP
+            return
+        case TargetState.PAUSED:
+            yield Verb.PAUSE
+        case TargetState.STARTED:
+            if orders.about_all(Verb.RESUME) is not None:
+                yield Verb.RESUME
+        case _:
+            assert_never(state)
+    # Last, so that a flow that is started and stays paused copies nothing in between.
+    if orders.about_all(Verb.START) is not None:
+        yield Verb.START
 
 
 def connectors_of_file(config: MirrorConfig) -> Iterator[Connector]:

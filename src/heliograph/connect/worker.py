@@ -16,7 +16,7 @@ from typing import Final
 from heliograph.broker.records import Record
 from heliograph.config.schema import MirrorConfig
 from heliograph.config.secrets import Environment
-from heliograph.connect.herder import WorkerFacts
+from heliograph.connect.herder import WorkerFacts, try_again
 from heliograph.connect.model import Connector, TargetState
 from heliograph.connect.problems import ConnectProblem, not_found
 from heliograph.connect.store import ConnectorTopic, records_of, tombstones_of
@@ -98,7 +98,7 @@ class ConnectWorker:
     async def delete(self, connector: Connector) -> None:
         await self._write_and_apply(tombstones_of(connector))
 
-    async def want(self, connector: Connector, state: TargetState) -> None:
+    async def want(self, connector: Connector, state: TargetState, who: str) -> None:
         """A stop is awaited: what is stopped may be altered at once."""
         before = self._named(connector.name)
         if before is None:
@@ -110,14 +110,7 @@ class ConnectWorker:
 
     async def restart(self, connector: Connector, lanes: Sequence[LaneId] | None) -> None:
         self._apply()  # what it refers to may be there by now
-        live = self._mirror.live
-        status = None if live is None else live.status()
-        if live is None or status is None:
-            return
-        chosen = set(status.progress if lanes is None else lanes)
-        found = [lane for lane in status.progress if lane.flow == connector.flow and lane in chosen]
-        if found:
-            live.resume(found)
+        try_again(self._mirror.live, connector.flow, lanes)
 
     def _named(self, name: str) -> Connector | None:
         return next((each for each in self.connectors() if each.name == name), None)

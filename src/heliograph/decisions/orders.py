@@ -77,6 +77,17 @@ class FlowOrders:
             return _lane_orders(self.standing, self.stopped, lane.topic, lane.partition)
         return self._topics[lane.topic]
 
+    @property
+    def paused(self) -> Decision | None:
+        """A pause of the whole flow; what is narrower may let some of its lanes go on."""
+        last = self.about_all(Verb.PAUSE)
+        return last if last is not None and last.verb is Verb.PAUSE else None
+
+    def about_all(self, verb: Verb) -> Decision | None:
+        """The decision of the verb's aspect that counts for the whole flow."""
+        whole = [each for each in self.standing if each.scope.breadth is Breadth.FLOW]
+        return _last(whole, verb.aspect)
+
     def lanes(self, ids: Iterable[LaneId]) -> Mapping[LaneId, LaneOrders]:
         return {lane: self.lane(lane.source) for lane in ids}
 

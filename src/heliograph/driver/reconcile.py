@@ -45,14 +45,13 @@ from heliograph.model import (
     Stalled,
     TopicName,
 )
-from heliograph.takeover.pending import PendingAdoption
+from heliograph.takeover.pending import PendingAdoption, words_on_unadopted
 from heliograph.topics.deletions import GoneTopic
 from heliograph.topics.lanes import plan_lanes
 from heliograph.topics.naming import HEARTBEATS
 from heliograph.topics.observe import observe, with_settings
 from heliograph.topics.provisioning import Severity, plan_provisioning
 from heliograph.topics.selection import Selection, select_between, words_on_twins
-from heliograph.words import counted
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +117,7 @@ class Reconciler:
         found = {
             flow: self._leaderships.why_not(flow)
             or failures.get(flow)
-            or _words_on_unadopted(state.unadopted)
+            or words_on_unadopted(state.unadopted)
             for flow, state in self._flows.items()
         }
         return {flow: problem for flow, problem in found.items() if problem}
@@ -342,7 +341,7 @@ class Reconciler:
         state.gone = planned.gone
         state.ready, state.unadopted = True, planned.waiting
         if planned.waiting:
-            text = f"{config.id}: {_words_on_unadopted(planned.waiting)}"
+            text = f"{config.id}: {words_on_unadopted(planned.waiting)}"
             self._say(state, text, Severity.PROBLEM)
         unready = next(iter(planned.unready.values()), None)
         state.trouble = None if unready is None else Trouble.of(unready, state.trouble)
@@ -444,13 +443,3 @@ class Reconciler:
             abandoned = frozenset(filter(self._leaderships.abandons, self._flows))
             slots.throttle(self.decided.limits())  # before lanes that would run without
             slots.apply({slot: tuple(some) for slot, some in assignment.items()}, abandoned)
-
-
-def _words_on_unadopted(partitions: int) -> str:
-    if not partitions:
-        return ""
-    were, wait = ("was", "waits") if partitions == 1 else ("were", "wait")
-    return (
-        f"{counted(partitions, 'partition')} {were} mirrored by MirrorMaker 2 and {wait} for "
-        "`heliograph adopt` (on.unadopted = append copies them again from the start)"
-    )

@@ -95,9 +95,8 @@ class LiveMirror:
     placed: Callable[[], Mapping[LaneId, SlotId]]
     loads: Callable[[], Mapping[LaneId, LaneLoad]]
     """Not before there is a status."""
-    pause: Callable[[Iterable[LaneId]], None]
     resume: Callable[[Iterable[LaneId]], None]
-    """Both on lanes of the status; a lane that is stalled is tried again by it."""
+    """On lanes of the status; a lane that is stalled is tried again by it."""
 
 
 Service = Callable[[LiveMirror], AbstractAsyncContextManager[object]]
@@ -245,7 +244,6 @@ class _Mirror:
             decided=lambda flow: self._decided.orders(flow),
             placed=self._slots.current,
             loads=self._slots.loads,
-            pause=self._slots.pause,
             resume=self._slots.resume,
         )
 

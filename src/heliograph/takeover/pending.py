@@ -15,6 +15,7 @@ from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
 from heliograph.model import FlowId, Lane, LaneId, TopicName, TopicPartition
 from heliograph.takeover.mm2_state import offsets_topic, stored_offsets
+from heliograph.words import counted
 
 
 class PendingAdoption:
@@ -54,3 +55,13 @@ class PendingAdoption:
 def pending_adoptions(config: MirrorConfig) -> Mapping[FlowId, PendingAdoption]:
     """Of every flow, for commands that show what waits."""
     return {flow.id: PendingAdoption(flow, config.target_of(flow.id)) for flow in config.flows}
+
+
+def words_on_unadopted(partitions: int) -> str:
+    if not partitions:
+        return ""
+    were, wait = ("was", "waits") if partitions == 1 else ("were", "wait")
+    return (
+        f"{counted(partitions, 'partition')} {were} mirrored by MirrorMaker 2 and {wait} for "
+        "`heliograph adopt` (on.unadopted = append copies them again from the start)"
+    )

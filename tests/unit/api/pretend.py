@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
+from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.decisions.decision import Decision, Verb, scope_of
 from heliograph.decisions.orders import orders_of
-from heliograph.decisions.record import decision_entry
+from heliograph.decisions.record import decision_entry, decisions_of
 from heliograph.driver.run import LiveMirror, RunStatus
 from heliograph.engine.supervisor import SlotHealth, SlotState
 from heliograph.errors import BrokerUnreachable
 from heliograph.ledger.access import LedgerAccess
-from heliograph.ledger.entries import Entry, LossEntry, Tombstone
+from heliograph.ledger.entries import Entry, LossEntry, StartEntry, Tombstone
 from heliograph.ledger.leadership import Leaderships, Leading
 from heliograph.ledger.view import LedgerView
 from heliograph.model import (
@@ -82,14 +83,36 @@ def at(
 LANES = (at(0), at(1, lag=3), at(2, STALLED), at(3, lag=7), at(0, flow=BA, topic="back"))
 
 
+def _start(partition: int) -> StartEntry:
+    return StartEntry(
+        topic=TopicName("orders"),
+        partition=partition,
+        position=0,
+        author="here",
+        source_offset=0,
+        target_offset=0,
+        source_topic_id=None,
+        target_topic_id=None,
+        at_ms=1,
+    )
+
+
 class PretendLedgers:
-    """One loss on A->B; B does not tell about B->A."""
+    """One loss and four lanes on A->B; B does not tell about B->A."""
 
     async def ask(self, flow: FlowId, question: Callable[[LedgerView], T]) -> T:
         await asyncio.sleep(0)
-        if flow == BA:
+        if flow in self.silent:
             raise BrokerUnreachable("cluster A: no answer in time")
+        return question(self._read(flow))
+
+    def decided(self, flow: FlowId) -> tuple[Decision, ...]:
+        return decisions_of(self._read(flow))
+
+    def _read(self, flow: FlowId) -> LedgerView:
         view = LedgerView()
+        if flow != AB:
+            return view
         loss = LossEntry(
             topic=TopicName("orders"),
             partition=1,
@@ -101,22 +124,33 @@ class PretendLedgers:
         view.apply(loss)
         for each in DECISIONS:
             view.apply(decision_entry(each))
-        return question(view)
+        for partition in range(4):
+            view.apply(_start(partition))
+        for entry in self.noted:
+            if isinstance(entry, Tombstone):
+                view.remove(entry.key)
+            else:
+                view.apply(entry)
+        return view
 
     async def view(self, flow: FlowId) -> LedgerView:
         return await self.ask(flow, lambda view: view)
 
     async def note(self, flow: FlowId, entries: Iterable[Entry | Tombstone]) -> None:
+        if flow in self.silent:
+            raise BrokerUnreachable("cluster A: no answer in time")
         self.noted.extend(entries)
 
     def __init__(self) -> None:
         self.noted: list[Entry | Tombstone] = []
+        self.silent = {BA}
 
 
 def live(
     lanes: tuple[LaneProgress, ...] | None = LANES, *, problems: Any = None, **more: Any
 ) -> LiveMirror:
     """`lanes` None: the slots were not started yet."""
+    ledgers = more.get("ledgers") or PretendLedgers()
     leaderships = Leaderships([AB, BA])
     leaderships[AB] = leaderships[BA] = Leading()
     slot = SlotHealth(
@@ -139,13 +173,12 @@ def live(
     )
     return LiveMirror(
         config=CONFIG,
-        ledgers=cast(LedgerAccess, PretendLedgers()),
+        ledgers=cast(LedgerAccess, ledgers),
         leaderships=more.get("leaderships", leaderships),
         status=lambda: status,
         phase=lambda: "Spark is up",
         placed=lambda: {each.lane: SlotId(0) for each in lanes or ()},
-        decided=lambda _: orders_of(DECISIONS, 2),
+        decided=lambda flow: orders_of(ledgers.decided(flow), now_ms()),
         loads=lambda: {each.lane: LaneLoad(bytes_per_s=12.34, lag_bytes=0) for each in lanes or ()},
-        pause=more.get("pause", lambda _: None),
         resume=more.get("resume", lambda _: None),
     )

@@ -46,7 +46,7 @@ class PretendHerder:
     def config_for(self, connector: Connector) -> MirrorConfig:
         return CONFIG
 
-    async def want(self, connector: Connector, state: TargetState) -> None:
+    async def want(self, connector: Connector, state: TargetState, who: str) -> None:
         self.kept[connector.name] = replace(connector, target_state=state)
 
     async def restart(self, connector: Connector, lanes: Sequence[LaneId] | None) -> None:

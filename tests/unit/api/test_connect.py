@@ -21,14 +21,16 @@ from heliograph.api.dialects import Dialects, answer_in
 from heliograph.api.guard import BODY_BYTES_MAX, guarded
 from heliograph.api.state import ApiState
 from heliograph.api.ureplicator import Controller, make_ureplicator_app
+from heliograph.clock import now_ms
 from heliograph.config.api import Address
 from heliograph.connect.model import Connector, TargetState
 from heliograph.connect.of_file import FileConnectors
 from heliograph.connect.plugins import Plugin, definitions_of
+from heliograph.decisions.orders import standing_of
 from heliograph.driver.run import LiveMirror
 from heliograph.ledger.fence import Fence
 from heliograph.ledger.leadership import Fenced, Leaderships, Leading, Standby
-from tests.unit.api.pretend import AB, BA, LANES, live
+from tests.unit.api.pretend import AB, BA, LANES, PretendLedgers, live
 from tests.unit.api.pretend_herder import PretendHerder
 
 HERE = Address("127.0.0.1", 8083)
@@ -722,25 +724,108 @@ def test_wrong_tokens_are_bounded(herder: PretendHerder, tokens: Tokens) -> None
 # -- beside /v1
 
 
-def test_flows_of_a_file_are_connectors_that_can_be_looked_at_and_paused() -> None:
-    paused: list[Any] = []
-    mirror = live(pause=lambda lanes: paused.append(list(lanes)))
-    connectors = FileConnectors(mirror, "127.0.0.1:8083")
-    app = Dialects(make_app(ApiState(live=mirror)), app_of(connectors))
-    client = client_of(app)
+SOURCE = "/connectors/A-%3EB.MirrorSourceConnector"
+CHECKPOINT = "/connectors/A-%3EB.MirrorCheckpointConnector"
+
+
+def of_file(mirror: LiveMirror, tokens: Tokens | None = None) -> TestClient:
+    herder = FileConnectors(mirror, "127.0.0.1:8083")
+    app = Dialects(make_app(ApiState(live=mirror, tokens=tokens)), app_of(herder, tokens))
+    return client_of(app, has_tokens=tokens is not None)
+
+
+def state_of(client: TestClient, connector: str) -> tuple[str, set[str]]:
+    body = client.get(f"{connector}/status").json()
+    return body["connector"]["state"], {task["state"] for task in body["tasks"]}
+
+
+def decided(ledgers: PretendLedgers) -> list[tuple[str, str, str]]:
+    """Beside the pause of one partition that is there from the beginning."""
+    standing = standing_of(ledgers.decided(AB), now_ms())
+    return [(each.verb, str(each.scope), each.who) for each in standing if each.at_ms > 1]
+
+
+def test_flows_of_a_file_are_connectors_beside_v1() -> None:
+    client = of_file(live())
+
+    change = client.put("/connectors/A->B.MirrorSourceConnector/config", json=config_of())
 
     names = client.get("/connectors").json()
-    pause = client.put("/connectors/A-%3EB.MirrorSourceConnector/pause")
-    status = client.get("/connectors/A->B.MirrorSourceConnector/status").json()
-    change = client.put("/connectors/A->B.MirrorSourceConnector/config", json=config_of())
-    stop = client.put("/connectors/A->B.MirrorSourceConnector/stop")
-
     assert names == [f"{flow}.{plugin}" for flow in ("A->B", "B->A") for plugin in Plugin]
-    assert pause.status_code == 202
-    assert [len(lanes) for lanes in paused] == [4]
-    assert status["connector"]["state"] == "PAUSED"
     assert "come from its file; change the file" in message(change, 403)
-    assert "cannot be stopped; pause it" in message(stop, 403)
     assert client.get("/v1/flows").status_code == 200
     assert client.get("/health").json()["message"] == "the driver works"
     assert json.loads(client.get("/v1/nothing").text)["code"] == "not_found"
+
+
+def test_a_connector_of_a_file_is_paused_stopped_and_resumed_by_decisions(tokens: Tokens) -> None:
+    ledgers = PretendLedgers()
+    client = of_file(live(ledgers=ledgers), tokens)
+    client.headers.update(bearer(OPERATE))
+    seen: list[tuple[int, Any, Any, Any]] = []
+
+    for verb in ("pause", "pause", "stop", "resume", "resume", "stop", "pause"):
+        code = client.put(f"{SOURCE}/{verb}").status_code
+        made = [(each[0], each[1]) for each in decided(ledgers)]
+        seen.append((code, state_of(client, SOURCE), state_of(client, CHECKPOINT)[0], made))
+
+    pause, stop = ("pause", "every topic"), ("stop", "every topic")
+    resume, start = ("resume", "every topic"), ("start", "every topic")
+    paused, stopped = ("PAUSED", {"PAUSED"}), ("STOPPED", set[str]())
+    assert seen == [
+        (202, paused, "RUNNING", [pause]),
+        (202, paused, "RUNNING", [pause]),
+        (204, stopped, "STOPPED", [pause, stop]),
+        (202, ("RUNNING", {"FAILED"}), "RUNNING", [resume, start]),
+        (202, ("RUNNING", {"FAILED"}), "RUNNING", [resume, start]),
+        (204, stopped, "STOPPED", [resume, stop]),
+        (202, paused, "RUNNING", [pause, start]),
+    ]
+    assert {who for _, _, who in decided(ledgers)} == {"bob"}
+    assert {each.why for each in ledgers.decided(AB) if each.at_ms > 1} == {"Kafka Connect's REST"}
+    only_source = client.put(f"{CHECKPOINT}/resume")
+    assert "only the MirrorSourceConnector of its flow" in message(only_source, 403)
+
+
+def test_a_connector_that_was_never_paused_is_resumed_without_a_word() -> None:
+    ledgers = PretendLedgers()
+
+    assert of_file(live(ledgers=ledgers)).put(f"{SOURCE}/resume").status_code == 202
+
+    assert ledgers.noted == []
+
+
+def test_a_pause_that_was_decided_elsewhere_is_the_connectors() -> None:
+    client = of_file(live())
+
+    client.post("/v1/flows/A->B:pause", json={"topics": ["orders"], "why": "a part of it"})
+    part = state_of(client, SOURCE)[0]
+    client.post("/v1/flows/A->B:pause", json={"for_s": 3600})
+    whole = state_of(client, SOURCE)[0]
+    client.put(f"{SOURCE}/resume")
+
+    assert (part, whole, state_of(client, SOURCE)[0]) == ("RUNNING", "PAUSED", "RUNNING")
+
+
+def test_a_connector_whose_ledger_does_not_take_it_says_connects_sentence() -> None:
+    ledgers = PretendLedgers()
+    ledgers.silent.add(AB)
+    client = of_file(live(ledgers=ledgers))
+
+    said = message(client.put(f"{SOURCE}/pause"), 500)
+
+    assert said == "Error writing target state to Kafka: cluster A: no answer in time"
+    assert state_of(client, SOURCE)[0] == "RUNNING"
+
+
+def test_a_restart_leaves_a_lane_alone_that_a_decision_pauses() -> None:
+    tried: list[Any] = []
+    client = of_file(live(resume=lambda lanes: tried.extend(lanes)))
+
+    assert client.post(f"{SOURCE}/restart").status_code == 204
+    partitions = [lane.source.partition for lane in tried]
+    client.put(f"{SOURCE}/pause")
+    client.post(f"{SOURCE}/restart")
+
+    assert partitions == [1, 2, 3]
+    assert len(tried) == len(partitions)

@@ -11,9 +11,11 @@ from fastapi.testclient import TestClient
 from heliograph.api.access import Tokens
 from heliograph.api.guard import guarded
 from heliograph.api.ureplicator import Controller, make_ureplicator_app
+from heliograph.clock import now_ms
 from heliograph.config.api import Address
+from heliograph.decisions.orders import standing_of
 from heliograph.driver.run import LiveMirror
-from tests.unit.api.pretend import LANES, live
+from tests.unit.api.pretend import AB, LANES, PretendLedgers, live
 
 HERE = Address("127.0.0.1", 9000)
 
@@ -55,15 +57,18 @@ def test_a_topic_is_told_with_its_workers() -> None:
     ("method", "path", "status", "text"),
     [
         ("GET", "/topics/no", 404, "Failed to get ExternalView for topic: no, it is not existed!"),
-        ("POST", "/topics/back", 404, "Failed to add new topic: back, it is already existed!"),
+        (
+            "POST",
+            "/topics/back?src=B",
+            404,
+            "Failed to add new topic: back, it is already existed!",
+        ),
         ("DELETE", "/topics/no", 404, "Failed to delete not existed topic: no"),
         ("POST", "/blacklist", 400, "Parameter topic, partition and opt are required."),
         ("POST", "/blacklist?topic=a&partition=x&opt=blacklist", 400, "Parameter partition should"),
         ("POST", "/blacklist?topic=a&partition=0&opt=x", 400, "Invalid parameter opt"),
         ("POST", "/instances", 200, "Skipped rebalancing cluster\n"),
         ("GET", "/health", 200, "OK\n"),
-        ("POST", "/topics/new", 403, "Failed to add new topic: new, the topics are those of the"),
-        ("DELETE", "/topics/back", 403, "Failed to delete topic: back, the topics are those of"),
         ("GET", "/nothing", 404, "Not Found"),
     ],
 )
@@ -77,7 +82,7 @@ def test_texts_are_the_controllers(method: str, path: str, status: int, text: st
 def test_a_topic_in_a_body_is_read() -> None:
     client = client_of()
 
-    added = client.post("/topics", json={"topic": "back", "numPartitions": 8})
+    added = client.post("/topics?src=B", json={"topic": "back", "numPartitions": 8})
     wrong = client.post("/topics", json=["back"])
 
     assert said(added) == (404, "Failed to add new topic: back, it is already existed!")
@@ -102,25 +107,67 @@ def test_what_makes_no_progress_is_what_is_stalled() -> None:
     assert client_of(live(LANES[:2])).get("/noprogress").json() == {}
 
 
-def test_a_blacklisted_partition_is_paused_until_it_is_whitelisted() -> None:
-    paused: list[Any] = []
-    resumed: list[Any] = []
-    client = client_of(
-        live(pause=lambda ids: paused.extend(ids), resume=lambda ids: resumed.extend(ids))
-    )
+def decided(ledgers: PretendLedgers) -> list[str]:
+    """Beside the pause of orders-0 that is there from the beginning."""
+    standing = standing_of(ledgers.decided(AB), now_ms())
+    return [f"{each.verb} {each.scope} by {each.who}" for each in standing if each.at_ms > 1]
+
+
+def test_a_blacklisted_partition_is_paused_by_a_decision_until_it_is_whitelisted() -> None:
+    ledgers = PretendLedgers()
+    client = client_of(live(ledgers=ledgers))
     path = "/blacklist?topic=orders&partition=1&opt="
 
     black = said(client.post(f"{path}blacklist"))
     listed = client.get("/blacklist").json()
     view = client.get("/topics/orders").json()["externalView"]["1"]
+    paused = decided(ledgers)
     white = said(client.post(f"{path}whitelist"))
 
     assert (black, white) == ((200, "OK"), (200, "OK"))
-    assert listed == {"blacklist": [{"partition": 1, "topic": "orders"}]}
+    before = {"partition": 0, "topic": "orders"}
+    assert listed == {"blacklist": [before, {"partition": 1, "topic": "orders"}]}
     assert view == {"slot-0": "OFFLINE"}
-    assert client.get("/blacklist").json() == {"blacklist": []}
-    assert [str(lane.source) for lane in (*paused, *resumed)] == ["orders-1", "orders-1"]
+    assert paused == ["pause orders: partition 1 by unnamed"]
+    assert client.get("/blacklist").json() == {"blacklist": [before]}
+    assert decided(ledgers) == ["resume orders: partition 1 by unnamed"]
     assert client.post("/blacklist?topic=no&partition=1&opt=blacklist").status_code == 404
+
+
+def test_to_whitelist_what_is_not_blacklisted_changes_nothing() -> None:
+    ledgers = PretendLedgers()
+    client = client_of(live(ledgers=ledgers))
+
+    assert said(client.post("/blacklist?topic=orders&partition=2&opt=whitelist")) == (200, "OK")
+
+    assert ledgers.noted == []
+
+
+def test_a_topic_is_added_and_deleted_by_decisions() -> None:
+    ledgers = PretendLedgers()
+    client = client_of(live(ledgers=ledgers))
+    new = {"topic": "new", "numPartitions": 8}
+
+    missing = said(client.post("/topics", json=new))
+    added = said(client.post("/topics?src=A&dst=B", json=new))
+    deleted = said(client.delete("/topics/orders"))
+    odd = client.post("/topics?src=A&dst=B", json={"topic": "a.*", "numPartitions": 1})
+
+    assert missing[0] == 400
+    assert missing[1].startswith("Missing parameters for whitelisting topic new")
+    text = "Successfully add new topic: {topic: new, partition: 8, pipeline: null}"
+    assert added == (200, text)
+    assert deleted == (200, "Successfully finished delete topic: orders")
+    assert decided(ledgers) == ["include new by unnamed", "exclude orders by unnamed"]
+    assert odd.status_code == 400
+
+
+def test_a_change_that_the_ledger_does_not_take_is_told() -> None:
+    client = client_of()
+
+    change = client.post("/blacklist?topic=back&partition=0&opt=blacklist")
+
+    assert (change.status_code, change.json()["code"]) == (503, "cluster_unreachable")
 
 
 def test_a_mirror_that_starts_is_unhealthy() -> None:
@@ -139,4 +186,7 @@ def test_tokens_are_asked_for_and_changes_need_operate(tmp_path: Path) -> None:
     change = "/blacklist?topic=orders&partition=1&opt=blacklist"
     assert client.post(change, headers=ann).status_code == 403
     assert client.post("/instances", headers=ann).status_code == 403
+    assert client.delete("/topics/orders", headers=ann).status_code == 403
+    new = {"topic": "new", "numPartitions": 8}
+    assert client.post("/topics?src=A", json=new, headers=ann).status_code == 403
     assert client.get("/health").status_code == 200

@@ -83,7 +83,7 @@ def put_all(worker: ConnectWorker, *connectors: Connector) -> None:
 
 def want(worker: ConnectWorker, name: str, state: TargetState) -> None:
     (found,) = (each for each in worker.connectors() if each.name == name)
-    asyncio.run(worker.want(found, state))
+    asyncio.run(worker.want(found, state, "ann"))
 
 
 def test_connectors_are_mirrored_while_they_are_wanted(worker: ConnectWorker) -> None:
