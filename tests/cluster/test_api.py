@@ -84,6 +84,7 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         wait_until(lambda: lanes_in("idle") == 2, "two idle lanes", timeout_s=30)
         connector = f"/connectors/{source}-%3E{target}.MirrorSourceConnector"
         connectors = call("GET", "/connectors?expand=status")[1]
+        _, lanes = call("GET", "/v1/lanes")
         held = call("PUT", f"{connector}/pause")
         wait_until(lambda: lanes_in("paused") == 2, "two paused lanes", timeout_s=30)
         shown = connector_state()
@@ -95,7 +96,6 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         running_again = connector_state()
         changed = call("DELETE", connector)
         ready = call("GET", "/ready")
-        _, lanes = call("GET", "/v1/lanes")
         _, losses = call("GET", "/v1/losses")
         _, groups = call("GET", "/v1/groups")
         paused, decision = call("POST", f"{flow}:pause", {"topics": [name], "why": "a test"})

@@ -63,8 +63,6 @@ class FileConnectors:
         return [replace(each, target_state=self._wanted(each)) for each in self._of_file]
 
     def _wanted(self, connector: Connector) -> TargetState:
-        if not any(flow.id == connector.flow for flow in self._live.config.flows):
-            return TargetState.STARTED  # only heartbeats: nothing of it can be decided
         orders = self._live.decided(connector.flow)
         if orders.stopped is not None:
             return TargetState.STOPPED  # its jobs rest too

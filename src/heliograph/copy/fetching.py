@@ -121,6 +121,8 @@ class FetchStream:
         self._in_session: dict[PartitionKey, FetchFrom] = {}
         self._session_id = 0
         self._session_epoch = 0
+        self._begins_session = False
+        """Whether the next fetch says everything, so that every lane is answered."""
 
     def add(self, lane: CarriedLane, leader_epoch: int) -> None:
         key = _key(lane)
@@ -129,6 +131,9 @@ class FetchStream:
             raise InvariantError(f"{lane.spec.id} would take the records of {before.spec.id}")
         if not self._lanes:
             self._room.streams += 1
+        if key in self._in_session and lane.source_seen.end_offset < 0:
+            # It was here before and is new again: the session would have no news of it.
+            self._begins_session = True
         self._lanes[key] = lane
         self._leader_epochs[key] = leader_epoch
         self.changed(lane)
@@ -267,6 +272,8 @@ class FetchStream:
 
     def _session_changes(self) -> tuple[dict[PartitionKey, FetchFrom], list[PartitionKey]]:
         """What to tell the session; without one, everything wanted."""
+        if self._begins_session:
+            self._reset_session()
         keys: Iterable[PartitionKey] = self._dirty if self._session_epoch else self._lanes
         wanted: dict[PartitionKey, FetchFrom] = {}
         forgotten: list[PartitionKey] = []
@@ -307,6 +314,7 @@ class FetchStream:
 
     def _reset_session(self) -> None:
         self._session_id = self._session_epoch = 0
+        self._begins_session = False
         self._in_session.clear()
 
 

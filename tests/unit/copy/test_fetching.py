@@ -187,3 +187,26 @@ def test_a_fetch_asks_for_no_more_than_the_slot_has_room_for(
 class _Connected:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
+
+
+def test_a_lane_that_comes_back_before_the_session_forgot_it_is_answered_anew() -> None:
+    lanes = lanes_of(2)
+    stream = stream_of(lanes, Room(1 << 28), Reports())
+    (back, _), (stays, _) = lanes
+
+    def told() -> list[int]:
+        found, _ = stream._session_changes()
+        stream._session_epoch += 1
+        return sorted(partition for _, partition in found)
+
+    def away_and_back(end_offset: int) -> list[int]:
+        back.source_seen.end_offset = end_offset
+        stream.remove(back)
+        stream.add(back, 0)
+        return told()
+
+    first = told()
+    stays.source_seen.end_offset = 9
+
+    # A broker has no news of a log that did not move, so only a new session tells where it ends.
+    assert (first, away_and_back(9), away_and_back(-1), told()) == ([0, 1], [], [0, 1], [])

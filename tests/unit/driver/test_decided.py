@@ -122,3 +122,9 @@ def test_a_plan_by_older_decisions_does_not_hold_and_changes_nothing() -> None:
 
     assert not holds
     assert flows.is_stopped(FLOW)
+
+
+def test_a_pair_that_only_has_heartbeats_is_not_stopped() -> None:
+    back = FlowId(source=FLOW.target, target=FLOW.source)
+
+    assert not decided(made(Verb.STOP)).is_stopped(back)
