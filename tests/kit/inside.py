@@ -115,15 +115,16 @@ class InsideSlots:
         self._call(go_on())
 
     def progress(self) -> Mapping[LaneId, LaneProgress]:
-        async def look() -> tuple[LaneProgress, ...]:
+        async def look() -> dict[LaneId, LaneProgress]:
+            # On the loop, which others ask as well: nothing changes between the two answers.
             self._told.update((at.lane, at) for at in self._shuttle.changes())
-            return self._shuttle.progress()
+            found = {at.lane: at for at in self._shuttle.progress()}
+            # A driver hears of changes alone: one that is not told would never be seen there.
+            for lane, at in found.items():
+                assert self._told.get(lane) == at, f"changed and not told: {at}"
+            return found
 
-        found = {at.lane: at for at in self._call(look())}
-        # A driver hears of changes alone: one that is not told would never be seen there.
-        for lane, at in found.items():
-            assert self._told.get(lane) == at, f"changed and not told: {at}"
-        return found
+        return self._call(look())
 
     def loads(self) -> Mapping[LaneId, LaneLoad]:
         return {}

@@ -42,7 +42,9 @@ def make_app(state: ApiState) -> FastAPI:
         responses=_ERRORS,
     )
     app.state.api = state
+    every = list(app.routes)
     for routes in (reading.routes, remembered.routes, deciding.routes, recovery.routes):
         app.include_router(routes)
-    answer_with_problems(app)
+        every += routes.routes
+    answer_with_problems(app, every)
     return app

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match, Route
 
 from heliograph.decisions.decide import DecidedMeanwhile, NoSuchDecision
 from heliograph.decisions.decision import BadDecision
@@ -112,12 +113,12 @@ def problem_of(error: MirrorError) -> ApiProblem:
             return ApiProblem(500, str(error))
 
 
-def answer_with_problems(app: FastAPI) -> None:
-    """Let every error of `app`, its own and those of its routes, be an `ErrorBody`."""
+def answer_with_problems(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Let every error of `app`, its own and those of its `routes`, be an `ErrorBody`."""
     app.add_exception_handler(ApiProblem, _own)
     app.add_exception_handler(MirrorError, _mirror)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(HTTPException, partial(_http, routes))
     app.add_exception_handler(Exception, _bug)
 
 
@@ -142,7 +143,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     return answer(ApiProblem(400, message, details={"problems": found}))
 
 
-async def _http(request: Request, error: Exception) -> JSONResponse:
+async def _http(routes: Sequence[BaseRoute], request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     messages = {
         404: f"there is no {request.url.path}; /v1/openapi.json has every route",
@@ -152,15 +153,15 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     code = _BY_STATUS.get(error.status_code, "http")
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        headers["Allow"] = ", ".join(_allowed(request))
+        headers["Allow"] = ", ".join(sorted(_methods(routes, request)))
     return answer(ApiProblem(error.status_code, message, code=code, headers=headers))
 
 
-def _allowed(request: Request) -> list[str]:
-    """All methods of the path: each is a route of its own, and the framework names the first's."""
-    path, routes = request.scope["path"], request.app.routes
-    found = [each for each in routes if isinstance(each, APIRoute) and each.path_regex.match(path)]
-    return sorted({method for route in found for method in route.methods or ()})
+def _methods(routes: Sequence[BaseRoute], request: Request) -> Iterator[str]:
+    """Of every route of the path: Starlette names those of the first one alone."""
+    for route in routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            yield from route.methods or ()
 
 
 async def _bug(request: Request, error: Exception) -> JSONResponse:
