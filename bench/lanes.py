@@ -3,7 +3,7 @@
     python -m bench.lanes pretend --lanes 50000      link, roster and reports; no broker, no Spark
     python -m bench.lanes idle --partitions 10000    brokers and Spark, and nothing to copy
 
-Writes bench/results/scale/pretend.json or idle.json. Runs on the driver.
+Writes bench/results/scale/pretend-50000.json or idle-10000.json. Runs on the driver.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
 import os
+import shutil
+import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
-from unittest import mock
 
 import psutil
+from tests.kit.process_slots import NoSpark, ProcessJob, slots_as_processes
 from tests.spark.fake_carrier import FakeCarrier
 from tests.unit.engine.lanes import lane
 
 from heliograph.clock import monotonic_s
 from heliograph.config.schema import EngineConfig
 from heliograph.engine import slots as engine_slots
-from heliograph.engine.jobs import JobEnded
-from heliograph.engine.task import Clusters, SlotOrder, SlotResult, run_slot
+from heliograph.engine.task import Clusters
+from heliograph.errors import BenchError
 from heliograph.model import Lane, LaneProgress, SlotId
 from heliograph_tools.bench.filling import build_batch
 from heliograph_tools.bench.machine import this_machine
@@ -40,12 +40,20 @@ from heliograph_tools.bench.partitions import _Observer, _produce_everywhere
 from heliograph_tools.bench.rows import System
 from heliograph_tools.bench.stage import Stage, open_stage
 from heliograph_tools.bench.systems import prepare
-from heliograph_tools.bench.watch import wait_until
 
 RESULTS: Final = Path(__file__).parent / "results" / "scale"
 SLOTS: Final = 2
 _LOOK_S: Final = 0.1
 _PARTITIONS_PER_TOPIC: Final = 1_000
+_SAY_S: Final = 5.0
+_SETTLE_S: Final = 45.0
+"""The first mirror of an installation records the archive of Spark's classes half a minute after
+its start; heads are written and old connections closed."""
+_STANDS_STILL_S_MAX: Final = 300.0
+_MEMORY: Final = Path("/dev/shm")
+_LOGS_BYTES: Final = 4_000_000_000
+_HEAP_MB: Final = 2_048
+"""Of a broker with ten thousand logs."""
 _SMALL_LOGS: Final = {
     # Ten thousand logs of the usual size are 200 GB of sparse index files.
     "log.index.size.max.bytes": "4096",
@@ -95,38 +103,11 @@ class FewMove(FakeCarrier):
             self._lanes = {each.lane: each for each in kept} | self._lanes
 
 
-class ProcessJob:
-    """A slot as a process of its own instead of a task of Spark."""
-
-    started: Final[list[ProcessJob]] = []
-
-    def __init__(self, context: object, order: SlotOrder, ended: JobEnded) -> None:
-        self.process = multiprocessing.get_context("spawn").Process(target=_slot, args=(order,))
-        self.process.start()
-        self.started.append(self)
-        threading.Thread(target=self._wait, args=(ended,), daemon=True).start()
-
-    def _wait(self, ended: JobEnded) -> None:
-        self.process.join()
-        ended(None, "ended")
-
-    def cancel(self) -> None:
-        self.process.kill()
-
-
-def _slot(order: SlotOrder) -> SlotResult:
-    return asyncio.run(run_slot(order, attempt="0"))
-
-
-class _NoSpark:
-    master = "local[2]"
-
-
 async def pretend(lanes: int, seconds: float) -> Beats:
     """Hand out `lanes` and listen to the beats for so many seconds."""
     ProcessJob.started.clear()
-    context: Any = _NoSpark()
-    with mock.patch.object(engine_slots, "SlotJob", ProcessJob):
+    context: Any = NoSpark()
+    with slots_as_processes():
         slots = engine_slots.Slots(clusters={}, engine=EngineConfig(), carrier=FewMove)
         await slots.start(context, SLOTS)
         try:
@@ -171,8 +152,8 @@ def _cpu_s(processes: list[psutil.Process]) -> float:
 def idle(partitions: int, seconds: float) -> dict[str, Any]:
     """A mirror of so many partitions that have caught up: CPU and memory of each process."""
     with (
-        tempfile.TemporaryDirectory(prefix="heliograph-lanes-") as scratch,
-        open_stage(Path(scratch), _SMALL_LOGS) as stage,
+        tempfile.TemporaryDirectory(prefix="heliograph-lanes-", dir=_in_memory()) as scratch,
+        open_stage(Path(scratch), _SMALL_LOGS, _HEAP_MB) as stage,
     ):
         topics = [f"many-{n}" for n in range(0, partitions, _PARTITIONS_PER_TOPIC)]
         batch = build_batch(0, 1_024, 1_024)
@@ -180,7 +161,15 @@ def idle(partitions: int, seconds: float) -> dict[str, Any]:
             # A controller takes no operation of more than ten thousand records.
             stage.create_source_topic(topic, _PARTITIONS_PER_TOPIC)
             _produce_everywhere(stage.source_address, topic, _PARTITIONS_PER_TOPIC, batch)
+            _say(f"{topic} has a record in each of {_PARTITIONS_PER_TOPIC:,} partitions")
         return _rest(stage, topics, seconds)
+
+
+def _in_memory() -> Path | None:
+    """A broker waits for the disk several times for each log it makes: ten thousand on one disk
+    keep both of them from answering for minutes."""
+    enough = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _LOGS_BYTES
+    return _MEMORY if enough else None
 
 
 def _rest(stage: Stage, topics: list[str], seconds: float) -> dict[str, Any]:
@@ -188,13 +177,16 @@ def _rest(stage: Stage, topics: list[str], seconds: float) -> dict[str, Any]:
     keys = {"slots": str(SLOTS), "tasks.max": str(SLOTS)}
     launch = prepare(System.HELIOGRAPH, route, stage.folder / "run", keys)
     with running(launch, stage.folder / "mirror.log") as mirror, ExitStack() as open_ones:
-        for topic in topics:
-            observer = _Observer(stage, topic, f"wide.{topic}", _PARTITIONS_PER_TOPIC)
+        observers = [
+            _Observer(stage, topic, f"wide.{topic}", _PARTITIONS_PER_TOPIC) for topic in topics
+        ]
+        for observer in observers:
             open_ones.enter_context(observer.source)
             open_ones.enter_context(observer.target)
-            wait_until(observer.caught_up, mirror.ensure_alive, "a record in every partition")
+        _wait_for_all(lambda: sum(map(_mirrored, observers)), mirror, len(topics))
         caught_up_s = monotonic_s() - mirror.started_s
-        time.sleep(min(seconds, 15.0))
+        _say(f"caught up after {caught_up_s:.0f} s")
+        time.sleep(_SETTLE_S)
         before, from_s = _each(mirror), monotonic_s()
         time.sleep(seconds)
         elapsed_s, after = monotonic_s() - from_s, _each(mirror)
@@ -210,6 +202,32 @@ def _rest(stage: Stage, topics: list[str], seconds: float) -> dict[str, Any]:
                 for pid, share in shares.items()
             ],
         }
+
+
+def _mirrored(observer: _Observer) -> int:
+    """Partitions of the copy that hold all of their source."""
+    look = observer.look()
+    return sum(
+        target == source for source, target in zip(look.source_ends, look.target_ends, strict=True)
+    )
+
+
+def _wait_for_all(mirrored: Callable[[], int], mirror: MirrorProcess, topics: int) -> None:
+    """As long as it goes on."""
+    wanted, seen = topics * _PARTITIONS_PER_TOPIC, -1
+    moved_s = monotonic_s()
+    while (count := mirrored()) < wanted:
+        mirror.ensure_alive()
+        if count > seen:
+            seen, moved_s = count, monotonic_s()
+        if monotonic_s() - moved_s > _STANDS_STILL_S_MAX:
+            raise BenchError(f"{count:,} of {wanted:,} partitions:\n{mirror.last_words()}")
+        _say(f"{count:,} of {wanted:,} partitions mirrored")
+        time.sleep(_SAY_S)
+
+
+def _say(text: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
 def _each(mirror: MirrorProcess) -> dict[int, tuple[float, int, str]]:
@@ -230,13 +248,14 @@ def main() -> None:
     asked.add_argument("--partitions", type=int, default=10_000)
     asked.add_argument("--seconds", type=float, default=60.0)
     order = asked.parse_args()
+    size = order.lanes if order.what == "pretend" else order.partitions
     if order.what == "pretend":
         found = asdict(asyncio.run(pretend(order.lanes, order.seconds)))
     else:
         found = idle(order.partitions, order.seconds)
     found |= {"load_before": os.getloadavg()[0], "machine": asdict(this_machine())}
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{order.what}.json").write_text(json.dumps(found, indent=1) + "\n")
+    (RESULTS / f"{order.what}-{size}.json").write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))
 
 

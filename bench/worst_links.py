@@ -22,7 +22,7 @@ from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import RECORDS_ONLY, Route, lasting_topic, route, write_config
 from tests.kit.records import numbered, produce
 
-from heliograph.model import Idle, Stalled
+from heliograph.model import badge
 from heliograph_tools.bench.machine import this_machine
 from heliograph_tools.localkafka.cluster import ClusterSpec, local_clusters
 from heliograph_tools.proxy import TcpProxy
@@ -98,7 +98,8 @@ class Outcome:
 
 
 @contextmanager
-def _behind(proxy: TcpProxy, root: Path) -> Iterator[tuple[Route, InsideMirror]]:
+def behind(proxy: TcpProxy, root: Path) -> Iterator[tuple[Route, InsideMirror]]:
+    """A mirror whose source is behind the proxy, and what it is to copy."""
     specs = [ClusterSpec(alias="far", advertised_ports=(proxy.port,)), ClusterSpec(alias="near")]
     with local_clusters(specs, root=root / "clusters") as made:
         proxy.target_port = made["far"].broker(0).ports.proxied
@@ -157,15 +158,8 @@ def measure(link: Link, number: int, proxy: TcpProxy, way: Route, mirror: Inside
 
 def _states(mirror: InsideMirror, topic: str) -> Iterator[str]:
     for at in mirror.slots.progress().values():
-        if at.lane.source.topic != topic:
-            continue
-        match at.state:
-            case Stalled(reason=reason):
-                yield f"stalled: {reason.value}"
-            case Idle():
-                yield "idle"
-            case _:
-                yield "copying"
+        if at.lane.source.topic == topic:
+            yield badge(at.state)
 
 
 def _wait(is_so: Callable[[], bool], what: str) -> None:
@@ -181,7 +175,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         TcpProxy() as proxy,
-        _behind(proxy, Path(folder)) as (way, mirror),
+        behind(proxy, Path(folder)) as (way, mirror),
     ):
         for number, link in enumerate(LINKS):
             found.append(measure(link, number, proxy, way, mirror))

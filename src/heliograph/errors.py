@@ -3,6 +3,7 @@
 MirrorError
 ├── ConfigError            the operator must change something
 ├── PluginFailed           a policy or filter of the operator's own raised, or answered nonsense
+├── TransformUnusable      a transform's function cannot be had where it is to run
 ├── WireError              bytes that break the protocol
 │   └── CorruptBatch       fails its CRC or contradicts its lengths              retriable
 ├── BrokerError            a broker answered with an error, or did not answer
@@ -14,14 +15,20 @@ MirrorError
 │   ├── AuthorizerOff      the cluster keeps no ACLs
 │   ├── GroupActive        only the group's own members may commit at the moment
 │   └── OffsetGone         the source deleted what was next; data is lost
+├── RegistryError          a schema registry answered with an error, or with nonsense
+│   └── RegistryDown       no connection, no answer in time                      retriable
+├── NotYetKnown            what a record needs is being asked for                retriable
 ├── CheckpointError        a Spark checkpoint that cannot be read, or not translated
 ├── RecoveryRefused        a failover or failback would do harm, so it was not done
+├── PipelineRefused        rows that cannot be written exactly once, so none was written
+├── ArchiveRefused         an archive that cannot be gone on with, or not put back
 ├── LinkError              driver and slot disagree, or do not know each other
 ├── LocalClusterError      a cluster on this machine did not start
 ├── BenchError             a system under measurement did not do its work
 ├── EngineError            Spark cannot run here, or lost what it was given
 ├── DrillFailed            a rehearsal found what a failover would lose
 ├── AuditDiffers           both sides do not hold the same records
+├── NotComparable          what was mirrored cannot be told from what is there
 └── InvariantError         our own bug; the lane stops
 """
 
@@ -49,6 +56,17 @@ class ConfigError(MirrorError):
 
 class PluginFailed(MirrorError):
     """A policy or filter of the operator's own raised, or answered nonsense."""
+
+
+class TransformUnusable(MirrorError):
+    """A transform's function cannot be had where it is to run; no record went past it."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name, self.why = name, why
+
+    def __str__(self) -> str:
+        return f"transform {self.name}: {self.why}"
 
 
 class WireError(MirrorError):
@@ -111,12 +129,49 @@ class OffsetGone(BrokerError):
         return f"{self.partition}: offset {self.wanted} is gone, {lost} offsets cannot be mirrored"
 
 
+class RegistryError(MirrorError):
+    """`status` is HTTP's, `code` the registry's own; 0 where there is none."""
+
+    def __init__(self, where: str, why: str, status: int = 0, code: int = 0) -> None:
+        super().__init__(where, why, status, code)
+        self.where, self.why, self.status, self.code = where, why, status, code
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.why}"
+
+
+class RegistryDown(RegistryError):
+    retriable = True
+
+
+class NotYetKnown(MirrorError):
+    """Nothing is wrong with the record: the same question is answered a moment later, or once what
+    is down is up."""
+
+    retriable = True
+
+    def __init__(self, why: str, waited_s: float = 0.0) -> None:
+        super().__init__(why, waited_s)
+        self.why, self.waited_s = why, waited_s
+
+    def __str__(self) -> str:
+        return self.why
+
+
 class CheckpointError(MirrorError):
     """A Spark checkpoint that cannot be read, or not translated; nothing was written."""
 
 
 class RecoveryRefused(MirrorError):
     """Everything worked, and what was asked for would do harm or was asked for differently."""
+
+
+class PipelineRefused(MirrorError):
+    """A micro-batch cannot be written exactly once; nothing of it was, or all that was is known."""
+
+
+class ArchiveRefused(MirrorError):
+    """An archive cannot be gone on with, or not put back as asked; what it holds is untouched."""
 
 
 class LinkError(MirrorError):
@@ -141,6 +196,10 @@ class DrillFailed(MirrorError):
 
 class AuditDiffers(MirrorError):
     """The last audit found records that differ; shown until one finds none."""
+
+
+class NotComparable(MirrorError):
+    """Nothing is known to be wrong, and nothing to be right."""
 
 
 class InvariantError(MirrorError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Literal, NewType
+from typing import Final, Literal, NewType
 
 from heliograph.errors import InvariantError
 
@@ -30,21 +30,48 @@ class TopicPartition:
         return f"{self.topic}-{self.partition}"
 
 
+class _HashKept:
+    """Room for a hash beside the fields of a value: no field, so it is never pickled. The hash of
+    a text is another in each process."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class FlowId:
+class FlowId(_HashKept):
     source: ClusterAlias
     target: ClusterAlias
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash((self.source, self.target))
+            object.__setattr__(self, "_hash", found)
+            return found
 
     def __str__(self) -> str:
         return f"{self.source}->{self.target}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class LaneId:
+class LaneId(_HashKept):
     """A lane is named by its flow and its source partition."""
 
     flow: FlowId
     source: TopicPartition
+
+    def __hash__(self) -> int:
+        # Kept, and flat: a driver of ten thousand lanes looks them up all the time, and each part's
+        # own hash would be another call.
+        try:
+            return self._hash
+        except AttributeError:
+            flow, source = self.flow, self.source
+            found = hash((flow.source, flow.target, source.topic, source.partition))
+            object.__setattr__(self, "_hash", found)
+            return found
 
     def __str__(self) -> str:
         return f"{self.flow}/{self.source}"
@@ -99,9 +126,26 @@ Start = StartAt | StartTime | StartBack
 """Where a lane without history begins."""
 
 
+@dataclass(frozen=True, slots=True)
+class StartOffset:
+    """That offset of the source, which the driver found for this one lane."""
+
+    offset: int
+
+
 class Offsets(StrEnum):
     MAPPED = "mapped"
     PRESERVE = "preserve"
+
+
+class LoopPrevention(StrEnum):
+    """What a flow leaves out of its source's topics, known by who wrote it there."""
+
+    NONE = "none"
+    RETURNING = "returning"
+    """What the flow of the other direction brought: it came from this flow's target."""
+    MIRRORED = "mirrored"
+    """What any mirror brought, wherever from."""
 
 
 class OnExisting(StrEnum):
@@ -109,6 +153,13 @@ class OnExisting(StrEnum):
 
     APPEND = "append"
     REFUSE = "refuse"
+
+
+WRITTEN = "written to "
+"""Begins the name of a limit that counts bytes as they are written; all others count them as
+read."""
+GIVES_WAY = "gives way to critical lanes"
+"""The limit of lanes that copy only what critical ones leave (`driver.giving_way`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +172,7 @@ class Lane:
     source_topic_id: TopicId | None
     target_topic_id: TopicId | None = None
     """As the driver last saw it; another one than before makes the slot look for its place."""
-    start_at: Start = StartAt.EARLIEST
+    start_at: Start | StartOffset = StartAt.EARLIEST
     offsets: Offsets = Offsets.MAPPED
     on_existing: OnExisting = OnExisting.APPEND
     read_committed: bool = True
@@ -132,6 +183,7 @@ class Lane:
 
 class StallReason(StrEnum):
     CORRUPT_BATCH = "corrupt batch"
+    TRANSFORM_FAILED = "transform failed"
     REFUSED_BY_TARGET = "refused by target"
     NOT_AUTHORISED = "not authorised"
     RETENTION_OVERRUN = "retention overrun"
@@ -184,7 +236,43 @@ class Stalled:
     kind: Literal["stalled"] = "stalled"
 
 
-LaneState = Starting | Copying | Idle | Paused | Stalled
+class Awaited(StrEnum):
+    """Whose answer a lane waits for."""
+
+    SOURCE = "source answer"
+    TARGET = "target answer"
+    LEDGER = "ledger write"
+    ROOM = "room in the slot"
+
+
+_AWAITED_WORDS: Final = {
+    Awaited.SOURCE: "a fetch from the source is not answered",
+    Awaited.TARGET: "what was sent to the target is not acknowledged",
+    Awaited.LEDGER: "batches wait for a write to the ledger that is not acknowledged",
+    Awaited.ROOM: "nothing is fetched until the target has taken more of what the slot keeps",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """An answer takes longer than the link explains. What the lane knew before may have changed:
+    whether there is more to read, or whether the target has what was sent."""
+
+    awaited: Awaited
+    since_ms: int
+    kind: Literal["waiting"] = "waiting"
+
+    @property
+    def detail(self) -> str:
+        return _AWAITED_WORDS[self.awaited]
+
+    @property
+    def hides_source(self) -> bool:
+        """Whether nobody knows how far the source's log goes by now."""
+        return self.awaited in (Awaited.SOURCE, Awaited.ROOM)
+
+
+LaneState = Starting | Copying | Idle | Waiting | Paused | Stalled
 
 LATENCY_BUCKETS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
 """Upper bounds; one more bucket holds what is above the last."""
@@ -199,12 +287,17 @@ class LaneProgress:
     position: int
     """Records of the lane acknowledged by the target since the lane began."""
     source_next_offset: int
+    """The first that the target has not acknowledged."""
     source_end_offset: int
     """First offset the source would not give us: last stable offset, or high watermark if
     uncommitted is read."""
     source_start_offset: int
     target_next_offset: int
     """-1 until the target's log said where the lane is, and while that log is not the lane's."""
+    source_read_offset: int = -1
+    """The first that was not fetched; -1 until the lane has found its place."""
+    source_noted_offset: int = -1
+    """The first that the ledger does not show as mirrored; -1 until it shows any."""
     records: int = 0
     bytes: int = 0
     received_bytes: int = 0
@@ -224,20 +317,26 @@ class LaneProgress:
     latency_counts: tuple[int, ...] = field(default=())
     """Batches per bucket of `LATENCY_BUCKETS_MS`, append time minus newest record timestamp, live
     tail only."""
+    latency_ms_sum: int = 0
+    """Of the same batches."""
 
     @property
     def lag_records(self) -> int | None:
-        """None where it is unknown: before the first answer of the source, and while the lane is
-        stalled, which does not look at its source any more."""
+        """None where it is unknown: before the first answer of the source, while the source does
+        not answer, and while the lane is stalled, which does not look at its source any more."""
         if self.source_end_offset < 0 or isinstance(self.state, Stalled):
+            return None
+        if isinstance(self.state, Waiting) and self.state.hides_source:
             return None
         return max(0, self.source_end_offset - self.source_next_offset)
 
 
 def badge(state: LaneState) -> str:
-    """One word for tables and logs; the reason with it where the lane cannot go on."""
+    """One word for tables and logs; why with it where the lane cannot go on, or waits."""
     if isinstance(state, Stalled):
         return f"stalled: {state.reason.value}"
+    if isinstance(state, Waiting):
+        return f"waiting: {state.awaited.value}"
     return state.kind
 
 
@@ -248,3 +347,66 @@ class LaneLoad:
     bytes_per_s: float
     lag_bytes: float
     """Estimated from the records that wait and the lane's bytes per record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFigures:
+    """What a slot exchanged with one cluster, one way. Counters run since the slot began."""
+
+    cluster: ClusterAlias
+    way: Literal["from", "to"]
+    """Fetched from the cluster, or appended to it."""
+    requests: int = 0
+    """Answered, well or not."""
+    failed: int = 0
+    """Of them, those without a good answer: what they carried is tried again."""
+    bytes: int = 0
+    """Of answers to fetches, of batches in appends."""
+    batches: int = 0
+    """Appended, each try counted; 0 for fetches."""
+    retried_batches: int = 0
+    """Of them, those that were not acknowledged and are looked for, then sent again."""
+    answer_ms: int = 0
+    """From a request to its answer's first byte, summed."""
+    throttle_ms: int = 0
+    """Which the cluster says it held requests back for, by quota."""
+    request_bytes_max: int = 0
+    """The largest since the report before, as the next two."""
+    batch_bytes_max: int = 0
+    answer_ms_max: int = 0
+    requests_in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowFigures:
+    """What happened to a flow's lanes in one slot, since it began."""
+
+    flow: FlowId
+    stalls: dict[str, int] = field(default_factory=dict)
+    """How often a lane stalled, by reason."""
+    lookups: int = 0
+    """How often a lane asked the target's log where it goes on, after its first time."""
+    refused_batches: int = 0
+    """Batches that the target refused because they were not the next: nothing is repeated."""
+    corrections: int = 0
+    """How often the offset map was put right by what the target's log says."""
+    notes: int = 0
+    """Writes of heads to the ledger that became durable."""
+    note_ms: int = 0
+    """How long they took, summed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFigures:
+    """What a slot as a whole does; told once a second, so that lanes need not."""
+
+    elapsed_s: float = 0.0
+    user_s: float = 0.0
+    """CPU of the thread that carries, outside the kernel."""
+    system_s: float = 0.0
+    """CPU of the same in the kernel: what its reads and writes cost."""
+    kept_bytes: int = 0
+    """Fetched and not acknowledged."""
+    bytes_max: int = 0
+    links: tuple[LinkFigures, ...] = ()
+    flows: tuple[FlowFigures, ...] = ()

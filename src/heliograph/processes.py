@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import os
 import platform
 import secrets
+import socket
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Final
 _MACHINE_DIGITS: Final = 16
 _PROCESS_DIGITS: Final = 8
 _OWN_DIGITS: Final = 8
+_OPERATOR_CHARS_MAX: Final = 128
 
 
 class Liveness(Enum):
@@ -74,6 +77,15 @@ def is_alive(pid: int) -> bool:
         return not Path("/proc/self/stat").exists()
     # A process that was killed and not yet waited for keeps its pid.
     return state.rpartition(")")[2].split()[0] != "Z"
+
+
+def operator() -> str:
+    """Who decides, as this machine knows the user."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"[:_OPERATOR_CHARS_MAX]
 
 
 @cache

@@ -46,10 +46,15 @@ def bytes_of(text: str) -> int | None:
 
 def rate_words(bytes_per_s: float) -> str:
     """`1.5 MB/s`."""
+    return f"{bytes_words(bytes_per_s)}/s"
+
+
+def bytes_words(count: float) -> str:
+    """`1.5 MB`."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if bytes_per_s >= size:
-            return f"{bytes_per_s / size:.3g} {unit}/s"
-    return f"{bytes_per_s:g} B/s"
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:g} B"
 
 
 def in_words(seconds: float) -> str:

@@ -9,15 +9,30 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from heliograph.decisions.decision import Verb
+from heliograph.driver.giving_way import FIRST_BYTES_PER_S
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import lasting_topic, route, write_config
 from tests.kit.records import numbered, produce
-from tests.kit.runs import MirrorRun, mirror_runs
+from tests.kit.runs import WITHOUT_SPARK, MirrorRun, mirror_runs
 from tests.kit.topics import wait_until
 
 _RECORDS = 500
 _TOKEN = "t" * 20
+_FLOW_VERBS: dict[Verb, dict[str, Any]] = {
+    Verb.STOP: {},
+    Verb.START: {},
+    Verb.DRAIN: {"slots": [1]},
+    Verb.THROTTLE_SOURCE: {"bytes_per_s": 9},
+    Verb.THROTTLE_TARGET: {"bytes_per_s": 9},
+}
+_TOPIC_VERBS: dict[Verb, dict[str, Any]] = {
+    Verb.PIN: {"slots": [0]},
+    Verb.MOVE: {"slots": [0]},
+    Verb.REWIND: {"offset": 3},
+}
+"""What the others are asked for with the topic."""
 
 
 def _free_port() -> int:
@@ -42,6 +57,8 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
     )
     port, controller = _free_port(), _free_port()
     keys = f"api.tokens.file = {tokens}\napi.ureplicator.listen = 127.0.0.1:{controller}\n"
+    keys += f"{source}->{target}.critical.topics = none-.*\n"
+    keys += f"{source}->{target}.critical.latency.ms = 5\n"
     file.write_text(file.read_text() + keys)
     way = route(file, (source, pair["A"]), (target, pair["B"]))
     produce(pair["A"], name, numbered(_RECORDS))
@@ -62,9 +79,9 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         except HTTPError as exc:
             return exc.code, json.load(exc)
 
-    api = ("--master", "local[2]", "--slots", "2", "--api", f"127.0.0.1:{port}")
+    api = ("--slots", "2", "--api", f"127.0.0.1:{port}")
     with mirror_runs() as runs:
-        run = MirrorRun(file, tmp_path / "run.log", *api)
+        run = MirrorRun(file, tmp_path / "run.log", *api, program=WITHOUT_SPARK)
         runs.append(run)
         run.await_copying()
         way.await_records(name, _RECORDS)
@@ -77,6 +94,16 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
 
         def slots() -> list[int]:
             return [lane["slot"] for lane in call("GET", "/v1/lanes")[1]["lanes"]]
+
+        nowhere = {"topics": ["no-such-topic"]}
+
+        def every_verb() -> set[int]:
+            """What each verb answers that is only tried."""
+            bodies = {verb: {"topics": [name], **_TOPIC_VERBS.get(verb, {})} for verb in Verb}
+            asked = {**bodies, **_FLOW_VERBS}
+            return {
+                call("POST", f"{flow}:{verb}?dry_run=true", body)[0] for verb, body in asked.items()
+            }
 
         def connector_state() -> str:
             return str(call("GET", f"{connector}/status")[1]["connector"]["state"])
@@ -96,8 +123,10 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         running_again = connector_state()
         changed = call("DELETE", connector)
         ready = call("GET", "/ready")
+        held_back = call("GET", "/v1/slots")[1]["held_back_bytes_per_s"]
         _, losses = call("GET", "/v1/losses")
         _, groups = call("GET", "/v1/groups")
+        _, why = call("GET", f"/v1/why?topic={name}")
         paused, decision = call("POST", f"{flow}:pause", {"topics": [name], "why": "a test"})
         wait_until(lambda: lanes_in("paused") == 2, "two paused lanes", timeout_s=10, poll_s=0.1)
         decided = call("GET", f"/v1/decisions?flow={source}-%3E{target}")[1]["decisions"]
@@ -108,12 +137,31 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         gone = call("DELETE", f"/v1/decisions/{decision['decision']['id']}")
         wait_until(lambda: lanes_in("paused") == 0, "no paused lane", timeout_s=10, poll_s=0.1)
         again_gone = call("DELETE", f"/v1/decisions/{decision['decision']['id']}")
+        moves = [
+            {"verb": "move", "topics": [name], "partitions": [each], "slots": [each]}
+            for each in (0, 1)
+        ]
+        half = call("POST", f"{flow}:together", {"decisions": [moves[0], {**moves[1], **nowhere}]})
+        moved, together = call("POST", f"{flow}:together", {"decisions": moves})
+        wait_until(lambda: slots() == [0, 1], "each lane in its slot", timeout_s=20, poll_s=0.1)
         blacklist = f"/blacklist?topic={name}&partition=1&opt="
         call("POST", f"{blacklist}blacklist", at=controller)
         wait_until(lambda: lanes_in("paused") == 1, "a paused lane", timeout_s=10, poll_s=0.1)
         listed = call("GET", "/blacklist", at=controller)[1]["blacklist"]
         call("POST", f"{blacklist}whitelist", at=controller)
         wait_until(lambda: lanes_in("paused") == 0, "no paused lane", timeout_s=10, poll_s=0.1)
+        from_running = every_verb()
+        call("POST", f"{flow}:pause", {})
+        from_paused = every_verb()
+        call("POST", f"{flow}:resume", {})
+        call("POST", f"{flow}:stop")
+        wait_until(lambda: not slots(), "no lanes", timeout_s=30)
+        from_stopped = every_verb()
+        call("POST", f"{flow}:start")
+        back = {"topics": [name], "offset": "earliest", "why": "from the beginning"}
+        planned, would = call("POST", f"{flow}:rewind?dry_run=true", back)
+        rewound, rewind = call("POST", f"{flow}:rewind", back)
+        way.await_records(name, 2 * _RECORDS)
         status, plan = call("POST", f"{flow}:failover?dry_run=true")
         begun, operation = call("POST", f"{flow}:failover", {})
         again, running = call("POST", f"{flow}:promote")
@@ -125,6 +173,7 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
 
         wait_until(is_over, "the failover", timeout_s=60)
         wait_until(lambda: call("GET", flow)[1]["state"] == "fenced", "a fenced flow", timeout_s=30)
+        from_fenced = every_verb()
         code = run.stop()
 
     (status_of,) = (each["status"] for each in connectors.values())
@@ -133,17 +182,26 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
     assert (shown, running_again) == ("PAUSED", "RUNNING")
     assert listed == [{"partition": 1, "topic": name}]
     assert changed[0] == 403
+    assert held_back == FIRST_BYTES_PER_S
+    assert (half[0], "mirrors no topic" in half[1]["message"]) == (400, True)
+    assert (moved, [each["written"] for each in together["decisions"]]) == (201, [True, True])
+    assert (planned, would["written"], rewound, rewind["written"]) == (200, False, 201, True)
+    assert rewind["decision"]["verb"] == "rewind"
     assert ready == (200, {"ready": True, "reasons": []})
     assert sum(lane["records"] for lane in lanes["lanes"]) == _RECORDS
     assert {lane["target_topic"] for lane in lanes["lanes"]} == {way.renamed(name)}
     assert (losses["losses"], losses["problems"]) == ([], [])
     assert groups["flows"][0]["problems"] == []
+    (answer,) = why["flows"]
+    assert (answer["standing"], answer["target_topic"]) == ("mirrored", way.renamed(name))
+    assert answer["reasons"][0]["line"] is not None
     assert (paused, pinned, limited, gone[0], again_gone[0]) == (201, 201, 201, 200, 404)
     assert [(each["verb"], each["who"], each["why"]) for each in decided] == [
         ("resume", "ann", "Kafka Connect's REST"),
         ("start", "ann", "Kafka Connect's REST"),
         ("pause", "ann", "a test"),
     ]
+    assert from_running == from_paused == from_stopped == from_fenced == {200}
     assert (no_slot[0], "there is no slot 7" in no_slot[1]["message"]) == (400, True)
     assert (status, plan["refusal"]) == (200, None)
     assert plan["plan"]["steps"] == ["check", "fence", "groups", "switch"]

@@ -78,19 +78,6 @@ def test_a_one_record_batch_row_makes_as_many_batches_as_records(stage: Stage) -
     assert len(first.records) == ends[0] * len(one.payload)
 
 
-def test_mirror_maker_2_copies_all_records_and_is_measured(
-    stage: Stage, small_row: CopyRow, full_topic: str
-) -> None:
-    run = run_copy(stage, small_row, full_topic, System.MM2_TUNED, 0, {})
-
-    assert run.records == small_row.records
-    assert run.repeated == 0
-    assert run.startup_s is not None
-    assert run.startup_s > 0
-    assert run.cpu_startup_s is not None
-    assert run.cpu_startup_s > 0
-
-
 def test_the_floor_fetches_and_produces_all_records(
     stage: Stage, small_row: CopyRow, full_topic: str
 ) -> None:

@@ -32,7 +32,7 @@ from tests.kit.records import (
     produce_transactions,
     read_all,
 )
-from tests.kit.runs import running_mirror
+from tests.kit.runs import WITHOUT_SPARK, running_mirror
 from tests.kit.topics import create_topic, wait_until
 
 FLOW = FlowId(source=ClusterAlias("cliA"), target=ClusterAlias("cliB"))
@@ -286,7 +286,7 @@ def test_status_from_outside_follows_a_mirror_that_runs_and_a_second_driver_stan
     config = load_config(mirrored.file)
     second = LeasesAside(config, lease_s=3.0)
     try:
-        with running_mirror(mirrored.file) as mirror:
+        with running_mirror(mirrored.file, program=WITHOUT_SPARK) as mirror:
             second.start()
             second.wait_known(10.0)
             held_back = not second.leads(FLOW)

@@ -66,7 +66,7 @@ def test_a_wall_clock_that_jumps_ends_no_lease_and_no_record_is_lost_or_repeated
     written = 0
 
     with running_inside(lane.config, leased=True) as driver:
-        for skew_h in (0, 3, -24 * 40, 24 * 400):
+        for skew_h in (3, -24 * 40, 24 * 400):
             clock.skew_ms = skew_h * HOUR_MS
             written = _write(lane, name, written)
             lane.await_records(name, written)

@@ -12,10 +12,17 @@ from typing import Any, Final
 import pytest
 
 from heliograph.config.load import load_config
-from heliograph.decisions.decide import DecidedMeanwhile, Draft, decide
-from heliograph.decisions.decision import Verb, scope_of
+from heliograph.decisions.decide import (
+    DecidedMeanwhile,
+    Draft,
+    Outcome,
+    decide,
+    decide_together,
+)
+from heliograph.decisions.decision import BadDecision, Decision, Verb, scope_of
 from heliograph.decisions.record import decisions_of
-from heliograph.inspect.status import LaneStatus, StatusReader
+from heliograph.inspect.flow_status import LaneStatus
+from heliograph.inspect.status import StatusReader
 from heliograph.ledger.access import LedgerAccess
 from heliograph.model import Paused
 from heliograph_tools.localkafka.cluster import LocalCluster
@@ -211,7 +218,7 @@ def test_a_lane_is_rewound_while_the_mirror_runs_and_copies_again_from_there(
 
 
 def all_over(way: Route) -> bool:
-    return said("decisions", str(way.config)) == (0, {"decisions": []})
+    return said("decisions", str(way.config)) == (0, {"decisions": [], "failed_over": []})
 
 
 def test_a_throttle_is_held_while_lanes_catch_up_and_lifted_again(
@@ -275,6 +282,37 @@ def test_what_cannot_be_decided_is_refused_in_one_sentence_and_nothing_is_writte
     assert not dry["written"]
     assert len(dry["changes"]) == 2
     assert history["decisions"] == []
+
+
+def test_decisions_that_are_made_together_are_all_made_or_none(
+    way: tuple[Route, str, str],
+) -> None:
+    flow, orders, logs = way
+    config = load_config(flow.config)
+    pause = Draft(verb=Verb.PAUSE, scope=scope_of((orders,)), who="ann")
+    limit = Draft(verb=Verb.THROTTLE, scope=scope_of((logs,)), bytes_per_s=1000, who="ann")
+    nowhere = Draft(verb=Verb.PAUSE, scope=scope_of(("no-such-topic",)), who="ann")
+
+    async def together() -> tuple[list[Outcome], tuple[Decision, ...], tuple[Decision, ...]]:
+        ledgers = LedgerAccess(config.clusters)
+        try:
+            with pytest.raises(BadDecision, match="mirrors no topic"):
+                await decide_together(ledgers, config, flow.flow, [pause, nowhere])
+            none = decisions_of(await ledgers.view(flow.flow))
+            outcomes = await decide_together(ledgers, config, flow.flow, [pause, limit, pause])
+            return outcomes, none, decisions_of(await ledgers.view(flow.flow))
+        finally:
+            await ledgers.close()
+
+    outcomes, none, made = asyncio.run(together())
+
+    assert none == ()
+    assert [each.written for each in outcomes] == [True, True, False]
+    assert outcomes[2].remarks == ("nothing changes: it is so already",)
+    assert [(each.verb, each.scope.topics) for each in made] == [
+        (Verb.PAUSE, (orders,)),
+        (Verb.THROTTLE, (logs,)),
+    ]
 
 
 def test_of_two_who_decide_at_once_none_is_lost_and_one_who_asked_to_be_first_is_told(

@@ -17,11 +17,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.blocking import Changed
 from heliograph.broker.clients import Clients
 from heliograph.broker.groups import GroupAdmin
-from heliograph.broker.records import Record, RecordWriter
 from heliograph.cli import app as command_line
 from heliograph.compat.checkpoints import CheckpointsJob
 from heliograph.config.load import load_config
@@ -33,33 +31,26 @@ from heliograph.driver.periodic import PeriodicJobs
 from heliograph.errors import DrillFailed
 from heliograph.ledger.drill_note import LAST_SUBJECT
 from heliograph.ledger.entries import (
-    HeadEntry,
     MemoKey,
-    RunsEntry,
-    StartEntry,
     Tombstone,
-    new_author,
 )
 from heliograph.ledger.leadership import Leaderships
-from heliograph.ledger.runs import Run
 from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId, TopicName, TopicPartition
-from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
+from tests.kit.bad_copies import copied_badly
 from tests.kit.clusters import TopicNames
 from tests.kit.drilling import Pair, Scene, scene_of, webhook
 from tests.kit.groups import commit, committed
 from tests.kit.inside import carry
 from tests.kit.leasing import NoSlots
-from tests.kit.ledgers import open_ledger
 from tests.kit.mirror import lasting_topic
 from tests.kit.records import (
-    NewRec,
     Transaction,
     numbered,
     produce,
     produce_transactions,
 )
-from tests.kit.topics import create_topic, delete_records_before
+from tests.kit.topics import delete_records_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,60 +211,6 @@ def test_a_changed_record_and_a_missing_one_are_named(
     assert found.code == 3
     assert told == [("changed", 25, 1, "value"), ("missing", 40, 1, "not in the map")]
     assert group["equal_records"] == 58
-
-
-def copied_badly(scene: Scene, *, changed: int, missing: int) -> None:
-    """60 records mirrored as by somebody else, who left a ledger and a checkpoint at 10."""
-    source, target = scene.pair["A"], scene.pair["B"]
-    for cluster, name in ((source, scene.orders), (target, scene.copy)):
-        lasting_topic(cluster, name)
-    sent = numbered(60)
-    bad = NewRec(key=sent[changed].key, value=b"other", timestamp_ms=sent[changed].timestamp_ms)
-    got = [bad if n == changed else one for n, one in enumerate(sent) if n != missing]
-    produce(source, scene.orders, sent)
-    produce(target, scene.copy, got)
-    scene.at_source({0: 10})
-    orders, author = TopicName(scene.orders), new_author()
-    runs = (
-        Run(position=0, source_offset=0, target_offset=0),
-        Run(position=missing, source_offset=missing + 1, target_offset=missing),
-    )
-    ids: dict[str, Any] = {"source_topic_id": None, "target_topic_id": None, "at_ms": 1}
-    at: dict[str, Any] = {"topic": orders, "partition": 0}
-    with closing(LedgerService(scene.config.clusters)) as ledgers:
-        open_ledger(ledgers, scene.flow, ClusterAdmin(scene.config.target_of(scene.flow)), None)
-        ledgers.note(
-            scene.flow,
-            [
-                StartEntry(
-                    **at, **ids, position=0, author=author, source_offset=0, target_offset=0
-                ),
-                RunsEntry(**at, author=author, runs=runs, end_position=59),
-                HeadEntry(
-                    **at,
-                    **ids,
-                    position=59,
-                    source_next_offset=60,
-                    source_end_offset=60,
-                    target_next_offset=59,
-                    state="idle",
-                    detail="",
-                ),
-            ],
-        )
-    checkpoints = create_topic(target, f"{scene.flow.source}.checkpoints.internal")
-    key, value = encode_checkpoint(
-        Checkpoint(
-            group=scene.group,
-            topic=TopicName(scene.copy),
-            partition=0,
-            upstream_offset=10,
-            downstream_offset=10,
-            metadata="",
-        )
-    )
-    with closing(RecordWriter(scene.config.target_of(scene.flow))) as writer:
-        writer.write(TopicName(checkpoints), [Record(key=key, value=value)])
 
 
 def test_a_group_that_the_target_knows_nothing_of_fails_the_drill(good: Scene, ask: Ask) -> None:

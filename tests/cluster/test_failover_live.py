@@ -23,7 +23,7 @@ from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import ClusterFactory, TopicNames
 from tests.kit.failing_over import Stage
 from tests.kit.records import read_all
-from tests.kit.runs import running_mirror
+from tests.kit.runs import WITHOUT_SPARK, running_mirror
 from tests.kit.topics import create_topic, wait_until
 
 PARTITIONS = 4
@@ -99,7 +99,9 @@ def load_on(
         load.stop(drain=False)
 
 
-def read_and_commit(cluster: LocalCluster, group: str, topic: str) -> dict[int, list[bytes]]:
+def read_and_commit(
+    cluster: LocalCluster, group: str, topic: str, count: int = READ_BEFORE
+) -> dict[int, list[bytes]]:
     """The first records of every partition, as a member that then commits exactly there."""
     consumer = Consumer(
         {
@@ -116,12 +118,12 @@ def read_and_commit(cluster: LocalCluster, group: str, topic: str) -> dict[int, 
         def is_done() -> bool:
             for message in consumer.consume(1_000, timeout=0.05):
                 assert message.error() is None, message.error()
-                if len(found[message.partition()]) < READ_BEFORE:
+                if len(found[message.partition()]) < count:
                     found[message.partition()].append(message.value())
-            return all(len(values) == READ_BEFORE for values in found.values())
+            return all(len(values) == count for values in found.values())
 
         wait_until(is_done, f"{group} to read", poll_s=0)
-        at = [ClientPartition(topic, number, READ_BEFORE) for number in found]
+        at = [ClientPartition(topic, number, count) for number in found]
         consumer.commit(offsets=at, asynchronous=False)
     finally:
         consumer.close()
@@ -135,7 +137,10 @@ def test_a_primary_killed_under_load_loses_exactly_what_is_listed_and_no_consume
     stage = Stage(folder=tmp_path, source=primary, target=pair["B"], topic=topic("killed"))
     create_topic(primary, stage.topic, partitions=PARTITIONS)
     group = f"{stage.topic}-billing"
-    with running_mirror(stage.file()) as mirror, load_on(primary, stage.topic) as load:
+    with (
+        running_mirror(stage.file(), program=WITHOUT_SPARK) as mirror,
+        load_on(primary, stage.topic) as load,
+    ):
         read = read_and_commit(primary, group, stage.topic)
         await_checkpoint(stage, group, READ_BEFORE)
         # The mirror falls behind before the primary dies, so that there is something to lose.
@@ -206,7 +211,10 @@ def test_a_planned_failover_of_a_running_mirror_loses_nothing_and_tells_the_hook
     )
     create_topic(stage.source, stage.topic, partitions=PARTITIONS)
     group = f"{stage.topic}-billing"
-    with running_mirror(stage.file()) as mirror, load_on(pair["A"], stage.topic, 5_000) as load:
+    with (
+        running_mirror(stage.file(), program=WITHOUT_SPARK) as mirror,
+        load_on(pair["A"], stage.topic, 5_000) as load,
+    ):
         read = read_and_commit(stage.source, group, stage.topic)
         mirror.await_copying()
         watcher = threading.Thread(target=stop_when, args=(stop_here, load))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from heliograph.ledger.entries import AclEntry, Entry, Tombstone
 from heliograph.ledger.fence import Fence, fence_entry, unfence_entry
 from heliograph.ledger.lease import Activity
 from heliograph.ledger.service import LedgerService
-from heliograph.model import FlowId
+from heliograph.model import FlowId, TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
@@ -42,6 +42,9 @@ class Busy:
         self.asked += 1
         while not self.is_done:
             await asyncio.sleep(0.01)
+
+    def has_left(self, flow: FlowId, topics: Collection[TopicName]) -> bool:
+        return self.is_done
 
 
 @pytest.fixture

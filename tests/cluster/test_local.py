@@ -54,17 +54,6 @@ def test_a_broker_killed_and_started_again_has_its_port_and_records(
     assert len(read_all(cluster, "orders")[0]) == 100
 
 
-def test_three_brokers_go_on_without_one_of_them(clusters: ClusterFactory) -> None:
-    cluster = clusters(ClusterSpec(alias="A", brokers=3, heap_mb=SMALL_MB))["A"]
-    create_topic(cluster, "orders", partitions=3, replicas=3)
-
-    cluster.kill_broker(0)
-    produce(cluster, "orders", numbered(30, partitions=3))
-
-    found = read_all(cluster, "orders")
-    assert [len(found[partition]) for partition in range(3)] == [10, 10, 10]
-
-
 def test_secured_clusters_let_in_who_has_credentials_and_nobody_else(
     clusters: ClusterFactory,
 ) -> None:

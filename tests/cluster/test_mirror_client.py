@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,86 +13,30 @@ from heliograph.broker.records import Record, RecordWriter
 from heliograph.broker.topic_changes import TopicToCreate
 from heliograph.clock import now_ms
 from heliograph.compat.mirror_client import GroupOffset, MirrorClient
-from heliograph.compat.upstream import is_checkpoints
 from heliograph.config.load import load_config
-from heliograph.config.schema import ClusterConfig, NamingPolicyConfig
-from heliograph.config.sections import DEFAULT_POLICY, IDENTITY_POLICY
-from heliograph.errors import BrokerUnreachable, ConfigError, WireError
+from heliograph.config.schema import ClusterConfig
+from heliograph.config.sections import IDENTITY_POLICY
+from heliograph.errors import BrokerUnreachable, ConfigError
 from heliograph.model import ClusterAlias, TopicName, TopicPartition
-from heliograph.topics.naming import LEDGER_PREFIX, is_heartbeats, original_topic
+from heliograph.topics.naming import LEDGER_PREFIX
 from heliograph.wire.mirror_records import (
-    Checkpoint,
     Heartbeat,
-    OffsetSync,
-    decode_checkpoint,
-    decode_heartbeat,
-    decode_offset_sync,
-    encode_checkpoint,
     encode_heartbeat,
-    encode_offset_sync,
 )
 from heliograph_tools.localkafka.cluster import LocalCluster
+from tests.kit.both_clients import (
+    EVERY_POLICY,
+    GARBAGE,
+    POLICIES,
+    Pair,
+    Policy,
+    both,
+    checkpoint,
+    config_of,
+)
 from tests.kit.clusters import TopicNames
-from tests.kit.java import Java, JavaMirrorClient, Offsets, Refused
+from tests.kit.java import Java, Offsets, Refused
 from tests.kit.mirror import write_config
-
-Pair = dict[str, LocalCluster]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """One way to name topics, said to both sides."""
-
-    separator: str = "."
-    internal: bool = True
-    class_path: str = DEFAULT_POLICY
-    source: str | None = None
-
-    @property
-    def naming(self) -> NamingPolicyConfig:
-        return NamingPolicyConfig(
-            class_path=self.class_path,
-            separator=self.separator,
-            internal_separator_enabled=self.internal,
-        )
-
-    @property
-    def properties(self) -> dict[str, str]:
-        said = {
-            "replication.policy.class": self.class_path,
-            "replication.policy.separator": self.separator,
-            "replication.policy.internal.topic.separator.enabled": str(self.internal).lower(),
-        }
-        return said if self.source is None else {**said, "source.cluster.alias": self.source}
-
-
-POLICIES = {
-    "default": Policy(),
-    "underscore": Policy(separator="_"),
-    "underscore, dots inside": Policy(separator="_", internal=False),
-    "two characters": Policy(separator="--"),
-    "identity": Policy(class_path=IDENTITY_POLICY, source="origin"),
-    "identity of nobody": Policy(class_path=IDENTITY_POLICY),
-}
-EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
-
-
-def config_of(cluster: LocalCluster, alias: str = "here") -> ClusterConfig:
-    return ClusterConfig(
-        alias=ClusterAlias(alias), bootstrap_servers=tuple(cluster.bootstrap.split(","))
-    )
-
-
-@contextmanager
-def both(
-    java: Java, cluster: LocalCluster, policy: Policy = POLICIES["default"]
-) -> Iterator[tuple[MirrorClient, JavaMirrorClient]]:
-    properties = {"bootstrap.servers": cluster.bootstrap, **policy.properties}
-    with (
-        MirrorClient(config_of(cluster), policy.naming, source=policy.source) as ours,
-        java.mirror_client(properties) as theirs,
-    ):
-        yield ours, theirs
 
 
 def create(cluster: LocalCluster, *topics: str, configs: Mapping[str, str] | None = None) -> None:
@@ -126,21 +68,6 @@ def plain(found: Mapping[TopicPartition, GroupOffset]) -> Offsets:
 def without_ledgers(topics: set[str]) -> set[str]:
     """Java takes `heliograph-ledger.A.internal` for a topic of some cluster `heliograph-ledger`."""
     return {topic for topic in topics if not topic.startswith(LEDGER_PREFIX)}
-
-
-def checkpoint(
-    group: str, topic: str, offset: int, *, partition: int = 0, metadata: str = ""
-) -> tuple[bytes, bytes]:
-    return encode_checkpoint(
-        Checkpoint(
-            group=group,
-            topic=TopicName(topic),
-            partition=partition,
-            upstream_offset=offset + 100,
-            downstream_offset=offset,
-            metadata=metadata,
-        )
-    )
 
 
 @EVERY_POLICY
@@ -208,18 +135,6 @@ def test_both_clients_translate_offsets_of_the_checkpoints_we_wrote(
         }
         assert plain(ours.remote_consumer_offsets("nobody", remote)) == {}
         assert theirs.remote_consumer_offsets("nobody", remote) == {}
-
-
-GARBAGE: list[tuple[bytes, bytes]] = [
-    (b"", b""),
-    (b"key", b"value"),
-    (checkpoint("g", "t", 1)[0], b"\x00"),
-    (checkpoint("g", "t", 1)[0], checkpoint("g", "t", 1)[1][:-1]),
-    (checkpoint("g", "t", 1)[0][:-1], checkpoint("g", "t", 1)[1]),
-    (b"\x7f\xff" + b"g", checkpoint("g", "t", 1)[1]),
-    (b"\xff\xff" + b"g", checkpoint("g", "t", 1)[1]),
-    (checkpoint("g", "t", 1)[0], checkpoint("g", "t", 1)[1][:-2] + b"\x7f\xff"),
-]
 
 
 def test_garbage_between_checkpoints_is_skipped_by_both_and_counted_by_ours(
@@ -429,118 +344,3 @@ def test_a_closed_client_refuses_questions(pair: Pair) -> None:
         client.heartbeat_topics()
     with pytest.raises(ValueError, match="closed"):
         client.remote_consumer_offsets("billing", "primary")
-
-
-TEXTS = ["", "A", "us-west.orders", "läuft – 日本語", "x" * 32_767]
-NUMBERS = [0, 1, 101, 2**31, 2**63 - 1]
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:8])
-def test_heartbeats_have_javas_bytes_both_ways(java: Java, text: str, number: int) -> None:
-    mine = Heartbeat(source=text, target="B", timestamp_ms=number)
-
-    theirs = java.heartbeat_bytes(text, "B", number)
-
-    assert encode_heartbeat(mine) == theirs
-    assert decode_heartbeat(*theirs) == mine
-    assert java.read_heartbeat(*encode_heartbeat(mine)) == (text, "B", number)
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:8])
-def test_checkpoints_have_javas_bytes_both_ways(java: Java, text: str, number: int) -> None:
-    mine = Checkpoint(
-        group=text,
-        topic=TopicName(f"A.{text[:200]}"),
-        partition=min(number, 2**31 - 1),
-        upstream_offset=number,
-        downstream_offset=number // 2,
-        metadata=text,
-    )
-    fields = (
-        mine.group,
-        mine.topic,
-        mine.partition,
-        mine.upstream_offset,
-        mine.downstream_offset,
-        mine.metadata,
-    )
-
-    theirs = java.checkpoint_bytes(*fields)
-
-    assert encode_checkpoint(mine) == theirs
-    assert decode_checkpoint(*theirs) == mine
-    assert java.read_checkpoint(*encode_checkpoint(mine)) == fields
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:8])
-def test_offset_syncs_have_javas_bytes_both_ways(java: Java, text: str, number: int) -> None:
-    partition = min(number, 2**31 - 1)
-    mine = OffsetSync(
-        topic=TopicName(text),
-        partition=partition,
-        upstream_offset=number,
-        downstream_offset=number // 3,
-    )
-
-    theirs = java.offset_sync_bytes(text, partition, number, number // 3)
-
-    assert encode_offset_sync(mine) == theirs
-    assert decode_offset_sync(*theirs) == mine
-    assert java.read_offset_sync(*encode_offset_sync(mine)) == (
-        text,
-        partition,
-        number,
-        number // 3,
-    )
-
-
-def test_what_java_refuses_to_read_is_refused_here_too(java: Java) -> None:
-    for key, value in GARBAGE:
-        with pytest.raises(Refused, match="SchemaException"):
-            java.read_checkpoint(key, value)
-        with pytest.raises(WireError):
-            decode_checkpoint(key, value)
-
-
-NAMES = [
-    *("orders", "a.orders", "b.a.orders", "a_orders", "b_a_orders", "a--b--orders", "a_b.c--d"),
-    *("heartbeats", "a.heartbeats", "b.a.heartbeats", "a_heartbeats", "a--heartbeats"),
-    *("device-heartbeats", "a.device-heartbeats", "heartbeats.a", "heartbeatss", "xheartbeats"),
-    *("a.checkpoints.internal", "a_checkpoints_internal", "a--checkpoints--internal"),
-    *("checkpoints.internal", "x.internal", "x-internal", "x_internal", "internal", "--internal"),
-    *("mm2-offset-syncs.a.internal", "mm2-offset-syncs_a_internal", "mm2-status.a.internal"),
-    *("__consumer_offsets", "__a.b", ".a", "..a", "a.", "a..", "a..b", "_a", "a_", "__", ".", "-"),
-]
-
-
-@EVERY_POLICY
-def test_policies_read_every_name_as_javas_do(pair: Pair, java: Java, policy: Policy) -> None:
-    with both(java, pair["B"], policy) as (client, theirs):
-        ours = client.replication_policy
-
-        for name in map(TopicName, NAMES):
-            mine = (
-                ours.topic_source(name),
-                ours.upstream_topic(name),
-                original_topic(ours, name),
-                ours.is_internal(name),
-                is_heartbeats(ours, name),
-                is_checkpoints(ours, name),
-                client.remote_topic_name("src", name),
-                ours.checkpoints_topic(ClusterAlias(name)),
-                ours.offset_syncs_topic(ClusterAlias(name)),
-            )
-            assert mine == (
-                theirs.policy.topicSource(name),
-                theirs.policy.upstreamTopic(name),
-                theirs.policy.originalTopic(name),
-                theirs.policy.isInternalTopic(name),
-                theirs.policy.isHeartbeatsTopic(name),
-                theirs.policy.isCheckpointsTopic(name),
-                theirs.policy.formatRemoteTopic("src", name),
-                theirs.policy.checkpointsTopic(name),
-                theirs.policy.offsetSyncsTopic(name),
-            ), name

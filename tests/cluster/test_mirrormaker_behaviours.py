@@ -7,33 +7,42 @@ producers whose markers make gaps, and names that stay the same.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
 from heliograph.compat.mirror_client import MirrorClient
 from heliograph.config.load import load_config
 from heliograph.model import ClusterAlias
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+from tests.kit.behaving import (
+    EXCLUDED,
+    IDENTITY,
+    INCLUDED,
+    PARTITIONS,
+    SECONDS,
+    TOP,
+    Stage,
+    commit,
+    committed,
+    consume_all,
+    first_offset,
+    flows,
+    on_each_variant,
+)
+from tests.kit.clusters import FAST_START
 from tests.kit.inside import running_inside
 from tests.kit.java import Java
 from tests.kit.mirror import lasting_topic, write_config
 from tests.kit.records import (
     NewRec,
-    Transaction,
     assert_same_records,
     end_offsets,
     numbered,
     produce,
-    produce_transactions,
     read_all,
 )
-from tests.kit.runs import MirrorRun, running_mirror
+from tests.kit.runs import WITHOUT_SPARK, running_mirror
 from tests.kit.topics import (
     admin_of,
     delete_topic,
@@ -42,87 +51,13 @@ from tests.kit.topics import (
     wait_until,
 )
 
-_PARTITIONS: Final = 10
-_RECORDS: Final = 100
-_SECONDS: Final = 30.0
-_EXCLUDED, _INCLUDED = "delete.retention.ms", "retention.bytes"
-_TOP: Final = {
-    "emit.heartbeats.enabled": "false",
-    "heartbeats.topic.replication.factor": "1",
-    "checkpoints.topic.replication.factor": "1",
-    "emit.checkpoints.interval.seconds": "1",
-    "refresh.groups.interval.seconds": "1",
-    "sync.group.offsets.enabled": "true",
-    "sync.group.offsets.interval.seconds": "1",
-    "sync.topic.configs.interval.seconds": "1",
-    "config.properties.exclude": r"delete\\.retention\\..*",
-    "offset.lag.max": "10",
-}
-_HEARTBEATS: Final = {"emit.heartbeats.enabled": "true"}
-_NO_HEARTBEATS: Final = {"heartbeats.replication.enabled": "false"}
-_SYNCS: Final = {"offset-syncs.topic.replication.factor": "1"}
-_IDENTITY: Final = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """One variant: two clusters, the names their topics get, and the mirror between them."""
-
-    name: str
-    primary: LocalCluster
-    backup: LocalCluster
-    primary_alias: str
-    backup_alias: str
-    identity: bool
-    transactional: bool
-    config: Path
-    run: MirrorRun
-
-    def topic(self, name: str) -> str:
-        return f"{self.name}-{name}"
-
-    def remote(self, topic: str) -> str:
-        return topic if self.identity else f"{self.primary_alias}.{topic}"
-
-    def group(self, name: str) -> str:
-        return f"{self.name}-{name}"
-
-    def write(self, topic: str, count: int = _RECORDS, *, start: int = 0) -> None:
-        records = numbered(count, partitions=_PARTITIONS, start=start)
-        if not self.transactional:
-            produce(self.primary, topic, records)
-            return
-        tenths = [records[at : at + _PARTITIONS] for at in range(0, count, _PARTITIONS)]
-        # The aborted ones and all markers take offsets that have no record on the target.
-        transactions = [
-            Transaction(records=some, commit=commit) for some in tenths for commit in (False, True)
-        ]
-        produce_transactions(self.primary, topic, transactions, transactional_id=f"{topic}-{start}")
-
-    def await_mirrored(self, topic: str) -> None:
-        wanted = sum(map(len, read_all(self.primary, topic, read_committed=True).values()))
-
-        def arrived() -> bool:
-            found = admin_of(self.backup).list_topics(timeout=10).topics
-            return self.remote(topic) in found and wanted == sum(
-                map(len, read_all(self.backup, self.remote(topic), read_committed=True).values())
-            )
-
-        wait_until(arrived, f"{wanted} records of {topic}", timeout_s=_SECONDS, poll_s=0.2)
-
-    def checkpoints(self, group: str) -> dict[tuple[str, int], int]:
-        """What MirrorClient says on the backup: the group's place in each remote partition."""
-        client = MirrorClient.of(load_config(self.config), ClusterAlias(self.backup_alias))
-        found = client.remote_consumer_offsets(group, ClusterAlias(self.primary_alias), 10.0)
-        return {(at.topic, at.partition): place.offset for at, place in found.items()}
-
 
 @pytest.fixture(scope="module")
 def stages(
     pair: dict[str, LocalCluster], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mapping[str, Stage]]:
     root = tmp_path_factory.mktemp("behaviours")
-    spec = ClusterSpec(alias="S", tls=True, jvm_options=("-XX:TieredStopAtLevel=1",))
+    spec = ClusterSpec(alias="S", tls=True, jvm_options=FAST_START)
     with local_clusters([spec], root=root / "clusters") as secured:
         a, b, s = pair["A"], pair["B"], secured["S"]
         aliases = {
@@ -135,14 +70,14 @@ def stages(
             lasting_topic(
                 a,
                 f"{variant}-topic-1",
-                partitions=_PARTITIONS,
+                partitions=PARTITIONS,
                 config={
                     "cleanup.policy": "compact",
-                    _EXCLUDED: "1000",
-                    _INCLUDED: "1000000",
+                    EXCLUDED: "1000",
+                    INCLUDED: "1000000",
                 },
             )
-            lasting_topic(a, f"{variant}-no-records", partitions=_PARTITIONS)
+            lasting_topic(a, f"{variant}-no-records", partitions=PARTITIONS)
         config = write_config(
             root / "mm2.properties",
             {
@@ -150,10 +85,10 @@ def stages(
                 for p, c, q, d in aliases.values()
                 for name, cluster in ((p, c), (q, d))
             },
-            _flows(),
-            top=_TOP,
+            flows(),
+            top=TOP,
         )
-        with running_mirror(config) as run:
+        with running_mirror(config, program=WITHOUT_SPARK) as run:
             yield {
                 variant: Stage(
                     name=variant,
@@ -170,41 +105,7 @@ def stages(
             }
 
 
-def _flows() -> dict[str, dict[str, str]]:
-    return {
-        "primary->backup": {"topics": "plain-.*", "groups": "plain-.*", **_HEARTBEATS, **_SYNCS},
-        "backup->primary": {"topics": "back-.*", "groups": "plain-.*", **_HEARTBEATS, **_SYNCS},
-        "sprimary->sbackup": {
-            "topics": "tls-.*",
-            "groups": "tls-.*",
-            "use.defaults.from": "source",
-            **_HEARTBEATS,
-            **_SYNCS,
-        },
-        "sbackup->sprimary": {"topics": "back-.*", "groups": "tls-.*", **_HEARTBEATS, **_SYNCS},
-        "tprimary->tbackup": {
-            "topics": "txn-.*",
-            "groups": "txn-.*",
-            "offset-syncs.topic.location": "target",
-            "on.topic.deleted": "delete",
-            **_NO_HEARTBEATS,
-            **_SYNCS,
-        },
-        "iprimary->ibackup": {
-            "topics": "identity-.*",
-            "groups": "identity-.*",
-            "replication.policy.class": _IDENTITY,
-            "emit.offset-syncs.enabled": "false",
-            **_NO_HEARTBEATS,
-        },
-    }
-
-
-@pytest.fixture(params=["plain", "tls", "txn", "identity"])
-def stage(stages: Mapping[str, Stage], request: pytest.FixtureRequest) -> Stage:
-    return stages[request.param]
-
-
+@on_each_variant
 def test_every_record_is_mirrored_and_topics_made_later_too(stage: Stage) -> None:
     """I1, I15."""
     stage.write(stage.topic("topic-1"))
@@ -233,11 +134,12 @@ def test_the_other_direction_mirrors_too(stages: Mapping[str, Stage]) -> None:
                 and sum(map(len, read_all(stage.primary, remote).values())) == 20
             ),
             f"20 records in {remote}",
-            timeout_s=_SECONDS,
+            timeout_s=SECONDS,
         )
         assert_same_records(stage.backup, stage.primary, topic, remote)
 
 
+@on_each_variant
 def test_the_remote_topic_has_the_sources_settings_but_not_the_excluded(stage: Stage) -> None:
     """I1."""
     topic = stage.topic("topic-1")
@@ -246,8 +148,8 @@ def test_the_remote_topic_has_the_sources_settings_but_not_the_excluded(stage: S
 
     settings = topic_config(stage.backup, stage.remote(topic))
     assert settings["cleanup.policy"] == "compact"
-    assert settings[_INCLUDED] == "1000000"
-    assert settings[_EXCLUDED] != "1000"
+    assert settings[INCLUDED] == "1000000"
+    assert settings[EXCLUDED] != "1000"
 
 
 @pytest.mark.parametrize("variant", ["plain", "tls"])
@@ -261,10 +163,10 @@ def test_heartbeats_show_upstream_clusters_one_hop_away(
     there = MirrorClient.of(config, ClusterAlias(stage.backup_alias))
 
     wait_until(
-        lambda: stage.primary_alias in there.upstream_clusters(), "heartbeats", timeout_s=_SECONDS
+        lambda: stage.primary_alias in there.upstream_clusters(), "heartbeats", timeout_s=SECONDS
     )
     wait_until(
-        lambda: stage.backup_alias in here.upstream_clusters(), "heartbeats", timeout_s=_SECONDS
+        lambda: stage.backup_alias in here.upstream_clusters(), "heartbeats", timeout_s=SECONDS
     )
 
     assert {"heartbeats", f"{stage.primary_alias}.heartbeats"} <= set(there.heartbeat_topics())
@@ -272,6 +174,7 @@ def test_heartbeats_show_upstream_clusters_one_hop_away(
     assert here.replication_hops(ClusterAlias(stage.backup_alias)) == 1
 
 
+@on_each_variant
 def test_a_group_finds_its_exact_place_on_the_backup(stage: Stage) -> None:
     """I1, I3, I4: checkpoints for every partition, and the group itself stands there."""
     topic, group = stage.topic("topic-1"), stage.group("follows")
@@ -279,45 +182,56 @@ def test_a_group_finds_its_exact_place_on_the_backup(stage: Stage) -> None:
     source = read_all(stage.primary, topic, read_committed=True)
     half = {number: records[len(records) // 2].offset for number, records in source.items()}
 
-    _commit(stage.primary, group, topic, half)
+    commit(stage.primary, group, topic, half)
 
     remote = stage.remote(topic)
     wait_until(
-        lambda: len(_committed(stage.backup, group, remote)) == _PARTITIONS,
+        lambda: len(committed(stage.backup, group, remote)) == PARTITIONS,
         f"offsets of {group}",
-        timeout_s=_SECONDS,
+        timeout_s=SECONDS,
     )
-    locations = _committed(stage.backup, group, remote)
+    locations = committed(stage.backup, group, remote)
     told = {(remote, number): at for number, at in locations.items()}
-    wait_until(lambda: stage.checkpoints(group) == told, "checkpoints", timeout_s=_SECONDS)
+    wait_until(lambda: stage.checkpoints(group) == told, "checkpoints", timeout_s=SECONDS)
     target = read_all(stage.backup, remote, read_committed=True)
     for number, records in source.items():
         left = [record.content for record in records if record.offset >= half[number]]
         assert [r.content for r in target[number] if r.offset >= locations[number]] == left
 
 
-def test_javas_own_client_reads_what_the_running_mirror_wrote(stage: Stage, java: Java) -> None:
+def test_javas_own_client_reads_what_the_running_mirror_wrote(
+    stages: Mapping[str, Stage], java: Java
+) -> None:
     """Checkpoints under every variant; hops and heartbeats where there are any."""
-    topic = lasting_topic(stage.primary, stage.topic("java"), partitions=_PARTITIONS)
+
+    @on_each_variant
+    def read(stage: Stage) -> None:
+        _read_with_java(stage, java)
+
+    read(stages)
+
+
+def _read_with_java(stage: Stage, java: Java) -> None:
+    topic = lasting_topic(stage.primary, stage.topic("java"), partitions=PARTITIONS)
     group, alias = stage.group("java"), stage.primary_alias
     stage.write(topic)
     stage.await_mirrored(topic)
     fifth = read_all(stage.primary, topic, read_committed=True)[3][4]
-    _commit(stage.primary, group, topic, {3: fifth.offset})
+    commit(stage.primary, group, topic, {3: fifth.offset})
     remote, has_heartbeats = stage.remote(topic), stage.name in ("plain", "tls")
     properties = {"bootstrap.servers": stage.backup.bootstrap, **stage.backup.client_config}
     if stage.identity:
-        properties |= {"replication.policy.class": _IDENTITY, "source.cluster.alias": alias}
+        properties |= {"replication.policy.class": IDENTITY, "source.cluster.alias": alias}
 
     with java.mirror_client(properties) as theirs:
         wait_until(
             lambda: bool(theirs.remote_consumer_offsets(group, alias)),
             "Java's checkpoint",
-            timeout_s=_SECONDS,
+            timeout_s=SECONDS,
         )
         if has_heartbeats:
             wait_until(
-                lambda: alias in theirs.upstream_clusters(), "Java's heartbeats", timeout_s=_SECONDS
+                lambda: alias in theirs.upstream_clusters(), "Java's heartbeats", timeout_s=SECONDS
             )
 
         told = theirs.remote_consumer_offsets(group, alias)
@@ -330,33 +244,35 @@ def test_javas_own_client_reads_what_the_running_mirror_wrote(stage: Stage, java
             assert theirs.replication_hops(alias) == 1
 
 
+@on_each_variant
 def test_a_partition_without_records_keeps_a_group_at_its_start(stage: Stage) -> None:
     """I2: after consuming on the backup the group stands at exactly 0 there."""
     topic = lasting_topic(stage.primary, stage.topic("one-empty"), partitions=2)
     group = stage.group("empty-partition")
     produce(stage.primary, topic, [NewRec(key=b"k", value=b"v", partition=1)])
-    _commit(stage.primary, group, topic, {0: 0, 1: 1})
+    commit(stage.primary, group, topic, {0: 0, 1: 1})
     stage.await_mirrored(topic)
 
-    _consume_all(stage.backup, group, stage.remote(topic))
+    consume_all(stage.backup, group, stage.remote(topic))
 
-    assert _committed(stage.backup, group, stage.remote(topic)) == {0: 0, 1: 1}
+    assert committed(stage.backup, group, stage.remote(topic)) == {0: 0, 1: 1}
 
 
+@on_each_variant
 def test_a_topic_made_later_joins_the_group(stage: Stage) -> None:
     """I3."""
     group = stage.group("joins")
     first = stage.topic("topic-1")
-    _commit(stage.primary, group, first, {0: _first_offset(stage, first)})
+    commit(stage.primary, group, first, {0: first_offset(stage, first)})
     later = lasting_topic(stage.primary, stage.topic("joins-later"), partitions=1)
     produce(stage.primary, later, numbered(10))
 
-    _commit(stage.primary, group, later, {0: 7})
+    commit(stage.primary, group, later, {0: 7})
 
     wait_until(
-        lambda: _committed(stage.backup, group, stage.remote(later)) == {0: 7},
+        lambda: committed(stage.backup, group, stage.remote(later)) == {0: 7},
         "the new topic's offset",
-        timeout_s=_SECONDS,
+        timeout_s=SECONDS,
     )
 
 
@@ -381,32 +297,34 @@ def test_offset_syncs_may_live_on_the_target(stages: Mapping[str, Stage]) -> Non
     wait_until(
         lambda: "mm2-offset-syncs.tprimary.internal" in topics(stage.backup),
         "offset syncs on the target",
-        timeout_s=_SECONDS,
+        timeout_s=SECONDS,
     )
     assert "mm2-offset-syncs.tbackup.internal" not in topics(stage.primary)
     assert "mm2-offset-syncs.backup.internal" in topics(stages["plain"].primary)
     assert "tprimary.checkpoints.internal" in topics(stage.backup)
 
 
+@on_each_variant
 def test_no_checkpoint_before_the_first_record_is_mirrored(stage: Stage) -> None:
     """I7."""
     topic, group = stage.topic("no-records"), stage.group("waits")
     seen = stage.group("waits-beside")
     remote = stage.remote(topic)
-    _commit(stage.primary, group, topic, {0: 0})
+    commit(stage.primary, group, topic, {0: 0})
     first = stage.topic("topic-1")
-    _commit(stage.primary, seen, first, {0: _first_offset(stage, first)})
-    wait_until(lambda: bool(stage.checkpoints(seen)), "another checkpoint", timeout_s=_SECONDS)
+    commit(stage.primary, seen, first, {0: first_offset(stage, first)})
+    wait_until(lambda: bool(stage.checkpoints(seen)), "another checkpoint", timeout_s=SECONDS)
     before = stage.checkpoints(group)
 
     produce(stage.primary, topic, [NewRec(key=b"k", value=b"v")])
 
     assert before == {}
     wait_until(
-        lambda: stage.checkpoints(group) == {(remote, 0): 0}, "its checkpoint", timeout_s=_SECONDS
+        lambda: stage.checkpoints(group) == {(remote, 0): 0}, "its checkpoint", timeout_s=SECONDS
     )
 
 
+@on_each_variant
 def test_checkpoints_follow_a_group_that_lags_and_one_that_goes_back(stage: Stage) -> None:
     """I9."""
     topic = lasting_topic(stage.primary, stage.topic("lags"), partitions=1)
@@ -415,32 +333,34 @@ def test_checkpoints_follow_a_group_that_lags_and_one_that_goes_back(stage: Stag
     seen: list[int] = []
 
     for offset in (100, 900, 50):
-        _commit(stage.primary, group, topic, {0: offset})
+        commit(stage.primary, group, topic, {0: offset})
         wait_until(
             lambda offset=offset: stage.checkpoints(group).get(at) == offset,  # type: ignore[misc]
             f"checkpoint {offset}",
-            timeout_s=_SECONDS,
+            timeout_s=SECONDS,
         )
         seen.append(stage.checkpoints(group)[at])
 
     assert seen == [100, 900, 50]
 
 
+@on_each_variant
 def test_edits_on_the_target_are_taken_back_unless_excluded(stage: Stage) -> None:
     """I10."""
     topic = stage.topic("topic-1")
     stage.await_mirrored(topic)
 
-    set_topic_config(stage.backup, stage.remote(topic), {_EXCLUDED: "5555", _INCLUDED: "7777777"})
+    set_topic_config(stage.backup, stage.remote(topic), {EXCLUDED: "5555", INCLUDED: "7777777"})
 
     wait_until(
-        lambda: topic_config(stage.backup, stage.remote(topic))[_INCLUDED] == "1000000",
+        lambda: topic_config(stage.backup, stage.remote(topic))[INCLUDED] == "1000000",
         "the source's setting",
-        timeout_s=_SECONDS,
+        timeout_s=SECONDS,
     )
-    assert topic_config(stage.backup, stage.remote(topic))[_EXCLUDED] == "5555"
+    assert topic_config(stage.backup, stage.remote(topic))[EXCLUDED] == "5555"
 
 
+@on_each_variant
 def test_a_setting_taken_back_on_the_source_goes_back_to_its_default(stage: Stage) -> None:
     """I11 where defaults come from the source (TLS variant), I12 where from the target."""
     topic = lasting_topic(
@@ -456,7 +376,7 @@ def test_a_setting_taken_back_on_the_source_goes_back_to_its_default(stage: Stag
     wait_until(
         lambda: topic_config(stage.backup, remote)["segment.bytes"] == wanted,
         "the default",
-        timeout_s=_SECONDS,
+        timeout_s=SECONDS,
     )
 
 
@@ -477,7 +397,7 @@ def test_a_topic_deleted_on_the_source_is_deleted_only_where_asked_for(
     wait_until(
         lambda: gone not in admin_of(mirrored.backup).list_topics(timeout=10).topics,
         f"deletion of {gone}",
-        timeout_s=_SECONDS,
+        timeout_s=SECONDS,
     )
     left = admin_of(kept.backup).list_topics(timeout=10).topics
     assert kept.remote(kept.topic("short-lived")) in left
@@ -490,71 +410,16 @@ def test_after_a_restart_checkpoints_go_on_and_never_back(stages: Mapping[str, S
     topic = lasting_topic(stage.primary, stage.topic("restarted"), partitions=1)
     produce(stage.primary, topic, numbered(100))
     group, at = stage.group("restarted"), (stage.remote(topic), 0)
-    _commit(stage.primary, group, topic, {0: 60})
-    wait_until(lambda: stage.checkpoints(group).get(at) == 60, "checkpoint", timeout_s=_SECONDS)
+    commit(stage.primary, group, topic, {0: 60})
+    wait_until(lambda: stage.checkpoints(group).get(at) == 60, "checkpoint", timeout_s=SECONDS)
     assert stage.run.stop() == 0
 
     produce(stage.primary, topic, numbered(100, start=100))
     with running_inside(stage.config, periodic=True):
         assert stage.checkpoints(group)[at] == 60
-        _commit(stage.primary, group, topic, {0: 160})
-        wait_until(lambda: stage.checkpoints(group)[at] == 160, "checkpoint", timeout_s=_SECONDS)
+        commit(stage.primary, group, topic, {0: 160})
+        wait_until(lambda: stage.checkpoints(group)[at] == 160, "checkpoint", timeout_s=SECONDS)
         stage.await_mirrored(topic)
 
     assert_same_records(stage.primary, stage.backup, topic, stage.remote(topic))
     assert end_offsets(stage.backup, stage.remote(topic)) == {0: 200}
-
-
-def _first_offset(stage: Stage, topic: str) -> int:
-    return read_all(stage.primary, topic, read_committed=True)[0][0].offset
-
-
-def _commit(cluster: LocalCluster, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-    wanted = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-    admin = admin_of(cluster)
-
-    def committed() -> bool:
-        (answer,) = admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, wanted)]
-        ).values()
-        return all(place.error is None for place in answer.result(30).topic_partitions)
-
-    # A coordinator that is just being made refuses partition by partition.
-    wait_until(committed, f"offsets of {group}", timeout_s=_SECONDS)
-
-
-def _committed(cluster: LocalCluster, group: str, topic: str) -> dict[int, int]:
-    admin = admin_of(cluster)
-    (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    return {
-        at.partition: at.offset
-        for at in answer.result(30).topic_partitions
-        if at.topic == topic and at.offset >= 0
-    }
-
-
-def _consume_all(cluster: LocalCluster, group: str, topic: str) -> None:
-    """Join the group, read every partition to its end, commit, leave."""
-    consumer = Consumer(
-        {
-            **cluster.librdkafka_config,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    left = dict(end_offsets(cluster, topic))
-    wanted = [TopicPartition(topic, number, end) for number, end in left.items()]
-    try:
-        consumer.subscribe([topic])
-        deadline_s = time.monotonic() + _SECONDS
-        while left:
-            assert time.monotonic() < deadline_s, f"{topic}: partitions {list(left)} are not read"
-            message = consumer.poll(0.2)
-            if message is not None and message.error() is not None:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                left.pop(message.partition(), None)
-        consumer.commit(offsets=wanted, asynchronous=False)
-    finally:
-        consumer.close()

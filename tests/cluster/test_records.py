@@ -335,15 +335,20 @@ def test_a_missing_permission_is_named(strict: LocalCluster) -> None:
     writer.close()
 
 
-def test_a_topic_that_may_be_described_but_not_read_names_what_is_missing(
+def test_a_topic_that_may_be_described_but_neither_read_nor_written_names_what_is_missing(
     strict: LocalCluster,
 ) -> None:
     name = made(strict, "described")
     produce(strict, name, [NewRec(value=b"v")])
     grant(strict, on(USER, "topic", name, "DESCRIBE"))
+    writer = RecordWriter(limited(strict), timeout_s=10)
 
     with pytest.raises(NotAuthorised, match="missing permission READ on topic described"):
         list(read_records(limited(strict), name, timeout_s=10))
+    # No producer id is given to a user that may write nowhere, which ends librdkafka's producer.
+    with pytest.raises(NotAuthorised, match="missing permission WRITE on topic described"):
+        writer.write(name, [Record(key=None, value=b"v")])
+    writer.close()
 
 
 def test_no_permission_but_that_of_the_topic_is_needed(strict: LocalCluster) -> None:

@@ -24,7 +24,10 @@ from heliograph.failback.divergence import Choice
 from heliograph.failover.command import FailoverOrder, fail_over
 from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
-from tests.cluster.test_permissions import (
+from tests.kit.acls import Grant, grant, on, without
+from tests.kit.guarded import guarded_clusters, role_lines
+from tests.kit.inside import carry
+from tests.kit.permissions import (
     CHECKPOINTS,
     FLOW,
     SOURCE,
@@ -34,9 +37,6 @@ from tests.cluster.test_permissions import (
     commit,
     committed,
 )
-from tests.kit.acls import Grant, grant, on, without
-from tests.kit.guarded import guarded_clusters, role_lines
-from tests.kit.inside import carry
 from tests.kit.records import numbered, produce
 from tests.kit.topics import create_topic, wait_until
 

@@ -15,13 +15,15 @@ from tests.kit.failback import Stage, contents, open_stage
 from tests.kit.inside import running_inside
 from tests.kit.mirror import lasting_topic
 from tests.kit.records import Transaction, numbered, produce, produce_transactions, read_all
+from tests.kit.soaking import in_soak
 from tests.kit.topics import wait_until
 
 PARTITIONS = 2
 WRITTEN = 40
+ROUND_TRIPS = in_soak(3, ci=1)
 
 
-def test_a_driver_that_outlives_two_round_trips_loses_and_repeats_nothing_and_maps_exactly(
+def test_a_driver_that_outlives_round_trips_loses_and_repeats_nothing_and_maps_exactly(
     pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
 ) -> None:
     """A failback renews the flow's producer, of which the driver and its slots know another."""
@@ -34,7 +36,7 @@ def test_a_driver_that_outlives_two_round_trips_loses_and_repeats_nothing_and_ma
     producers: list[int] = []
 
     with running_inside(stage.file, leased=True) as driver:
-        for _ in range(4):
+        for _ in range(2 * ROUND_TRIPS):
             there = FlowId(source=left.target, target=left.source)
             _write(stage, there, name, written)
             resolutions = stage.fail_back(flow=left).resolutions
@@ -50,7 +52,7 @@ def test_a_driver_that_outlives_two_round_trips_loses_and_repeats_nothing_and_ma
             _assert_exact(stage, there, name)
             left = there
 
-    assert len(set(producers)) == 4
+    assert len(set(producers)) == 2 * ROUND_TRIPS
 
 
 def _write(stage: Stage, flow: FlowId, name: str, number: int) -> None:

@@ -13,7 +13,8 @@ from heliograph.compat.mirror_client import MirrorClient
 from heliograph.config.load import load_config
 from heliograph.config.sections import IDENTITY_POLICY
 from heliograph.driver import run as driver
-from heliograph.driver.run import RunResult, run_mirror
+from heliograph.driver.result import RunResult
+from heliograph.driver.run import run_mirror
 from heliograph.inspect.dry_run import plan_flows
 from heliograph.model import (
     ClusterAlias,
@@ -43,7 +44,10 @@ class IdleSlots(PlayedSlots):
         return self
 
     def apply(
-        self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
+        self,
+        assignment: Mapping[SlotId, tuple[Lane, ...]],
+        abandoned: frozenset[FlowId],
+        stuck: frozenset[LaneId],
     ) -> None:
         self.lanes = {lane.id: _idle(lane.id) for some in assignment.values() for lane in some}
 

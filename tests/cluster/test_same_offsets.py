@@ -11,13 +11,11 @@ from heliograph.inspect.status import StatusReader
 from heliograph.ledger.locations import all_topics
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
-from tests.kit.failback import IDENTITY, Stage, open_stage
+from tests.kit.failback import PRESERVE, Stage, open_stage
 from tests.kit.groups import commit
 from tests.kit.mirror import lasting_topic
 from tests.kit.records import NewRec, Transaction, numbered, produce, produce_transactions
 from tests.kit.topics import delete_records_before, wait_until
-
-PRESERVE = {**IDENTITY, "offsets": "preserve"}
 
 
 def test_an_ordinary_consumer_that_knows_only_its_source_offset_reads_exactly_the_next_records(

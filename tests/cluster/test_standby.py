@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import Final
 
 from heliograph.config.load import load_config
-from heliograph.inspect.status import FlowStatus, StatusReader
+from heliograph.inspect.flow_status import FlowStatus
+from heliograph.inspect.status import StatusReader
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.cluster.test_cli import heliograph
 from tests.kit.clusters import TopicNames
 from tests.kit.inside import carry
 from tests.kit.mirror import lasting_topic, route, write_config
 from tests.kit.records import numbered, produce
-from tests.kit.runs import MirrorRun, mirror_runs
+from tests.kit.runs import START_S_MAX, WITHOUT_SPARK, MirrorRun, mirror_runs
 from tests.kit.topics import wait_until
 
 # As on another machine: nothing tells the driver that the other's process is gone.
 _ELSEWHERE: Final = (
     "-c",
     "from heliograph import processes; processes.machine_id = lambda: 'elsewhere'; "
-    "from heliograph.cli.app import main; main()",
+    + WITHOUT_SPARK[1],
 )
 _FIRST, _MORE, _LOAD = 200, 100, 20_000
 _KILLED_S_MAX: Final = 20.0
@@ -32,6 +33,8 @@ _KILLED_S_MAX: Final = 20.0
 _STOPPED_S_MAX: Final = 10.0
 """From SIGTERM to the other's lead, the drain included: 0.7 s were measured."""
 _END_S_MAX: Final = 10.0
+_PATIENCE_S: Final = 60.0
+"""So that one that is late is told by how much."""
 
 
 def test_drivers_share_flows_and_follow_each_other_when_stopped_or_killed(
@@ -48,33 +51,37 @@ def test_drivers_share_flows_and_follow_each_other_when_stopped_or_killed(
     )
     way = route(file, (source, pair["A"]), (target, pair["B"]))
     produce(pair["A"], name, numbered(_FIRST))
-    narrow = ("--master", "local[2]", "--slots", "1")
+    narrow = ("--slots", "1")
     with mirror_runs() as runs:
-        first = MirrorRun(file, tmp_path / "first.log", *narrow, "--clusters", target)
+        first = MirrorRun(
+            file, tmp_path / "first.log", *narrow, "--clusters", target, program=WITHOUT_SPARK
+        )
         runs.append(first)
         way.await_records(name, _FIRST, timeout_s=120)
         second = MirrorRun(file, tmp_path / "second.log", *narrow, program=_ELSEWHERE)
         runs.append(second)
-        second.wait_for_words("standby")
+        await_standby(file, there, second)
         second.await_running()
         shared = statuses(file)
 
         stopped_s = time.monotonic()
         first.send_signal(signal.SIGTERM)
-        second.wait_for_words("taken over")
+        await_leader(file, there, second, _STOPPED_S_MAX)
         followed_s = time.monotonic() - stopped_s
         stopped_code = first.wait()
         produce(pair["A"], name, numbered(_MORE, start=_FIRST))
         way.await_records(name, _FIRST + _MORE)
 
-        third = MirrorRun(file, tmp_path / "third.log", *narrow, "--flow", there)
+        third = MirrorRun(
+            file, tmp_path / "third.log", *narrow, "--flow", there, program=WITHOUT_SPARK
+        )
         runs.append(third)
-        third.wait_for_words("standby")
+        await_standby(file, there, third)
         third.await_running()
         decided = heliograph("pause", file, "--flow", there, "--topic", name, "--why", "a test")
         killed_s = time.monotonic()
         second.kill()
-        third.wait_for_words("taken over")
+        await_leader(file, there, third, _KILLED_S_MAX)
         led_s = time.monotonic() - killed_s
         left = statuses(file)
         third.wait_for_words("decided by")
@@ -108,7 +115,7 @@ def test_drivers_share_flows_and_follow_each_other_when_stopped_or_killed(
     assert held == _FIRST + _MORE
     assert back not in third.said
     # Where all had settled before the second signal came, the first one ended it.
-    assert code in (0, 128 + signal.SIGTERM)
+    assert code in (0, 128 + signal.SIGTERM), third.last_words
     assert ended_s < _END_S_MAX
     assert way.assert_arrives(name) == _FIRST + 2 * _MORE + _LOAD
     way.assert_exact_map(name)
@@ -123,6 +130,20 @@ def statuses(file: Path) -> dict[str, FlowStatus]:
             await reader.close()
 
     return asyncio.run(read())
+
+
+def await_standby(file: Path, flow: str, run: MirrorRun) -> None:
+    def stands_by() -> bool:
+        return run.pid in [each.pid for each in statuses(file)[flow].standbys]
+
+    wait_until(stands_by, f"a standby of {flow}", timeout_s=START_S_MAX, poll_s=0.3)
+
+
+def await_leader(file: Path, flow: str, run: MirrorRun, timeout_s: float) -> None:
+    def leads() -> bool:
+        return leader(statuses(file)[flow]) == run.pid
+
+    wait_until(leads, f"another leader of {flow}", timeout_s=timeout_s + _PATIENCE_S, poll_s=0.3)
 
 
 def leader(flow: FlowStatus) -> int | None:

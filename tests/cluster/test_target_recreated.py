@@ -19,7 +19,7 @@ from tests.kit.clusters import TopicNames
 from tests.kit.inside import running_inside
 from tests.kit.mirror import Route, lasting_topic, route, write_config
 from tests.kit.records import NewRec, end_offsets, numbered, produce, read_all
-from tests.kit.runs import mirror_once
+from tests.kit.runs import WITHOUT_SPARK, mirror_once
 from tests.kit.topics import admin_of, delete_topic
 
 _STALLED_CODE: Final = 3
@@ -115,7 +115,7 @@ def test_a_target_recreated_while_no_mirror_ran_is_found_at_the_next_start(
         produce(seen.target, seen.renamed(name), [NewRec(key=b"other", value=b"")] * count)
         produce(seen.source, name, numbered(50, start=1_000))
 
-    again = mirror_once(seen.config)
+    again = mirror_once(seen.config, program=WITHOUT_SPARK)
 
     assert again.exit_code == _STALLED_CODE
     for name, count in counts.items():

@@ -15,11 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from confluent_kafka import Producer
+
 from heliograph import probe
 from heliograph.broker import seed as seed_module
 from heliograph.broker.cluster import Cluster
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClusterConfig
+from heliograph.config.transforms import TransformConfig
 from heliograph.copy.flow import FetchLimits
 from heliograph.copy.shuttle import Shuttle
 from heliograph.ledger import segments
@@ -36,6 +39,8 @@ from heliograph.model import (
 )
 
 EXIT_STALLED: Final = 3
+FOREIGN: Final = b"foreign"
+"""Key and value of each record of the other writer."""
 FETCH_BYTES: Final = 2048
 FILLER_RECORDS: Final = 50
 MERGE_ENTRIES_MIN: Final = 3
@@ -63,11 +68,18 @@ async def _carry(order: dict[str, Any]) -> int:
         for alias in (flow.source, flow.target)
     }
     lanes = await _lanes(order, flow, configs[flow.source])
-    limits = {flow: FetchLimits(partition_bytes_max=order["fetch_bytes"])}
+    transforms = tuple(TransformConfig.model_validate(each) for each in order["transforms"])
+    fetch_bytes = order["fetch_bytes"]
+    fates = order["fates"]
+    limits = {flow: FetchLimits(partition_bytes_max=fetch_bytes, transforms=transforms, **fates)}
     shuttle = Shuttle(configs, limits=limits, head_interval_s=HEAD_INTERVAL_S)
+    watching: list[probe.OnStep] = []
+    if order["foreign"]:
+        watching.append(_foreign_writer(order, configs[flow.target], len(lanes)))
     if order["step"] is not None:
         strike = _striker(order["after"], signal.Signals(order["signal"]))
-        probe.install(_watch(order["step"], shuttle, strike))
+        watching.append(_watch(order["step"], shuttle, strike))
+    probe.install(_all(watching))
     running = asyncio.create_task(shuttle.run())
     shuttle.add(lanes)
     code = await _until_done(shuttle, running)
@@ -137,5 +149,27 @@ def _watch(wanted: str, shuttle: Shuttle, strike: Callable[[], None]) -> probe.O
             asyncio.get_running_loop().call_soon(strike)
         elif step != probe.HEADS_TO_WRITE or any(at.position for at in shuttle.progress()):
             strike()
+
+    return on_step
+
+
+def _foreign_writer(order: dict[str, Any], config: ClusterConfig, partitions: int) -> probe.OnStep:
+    """Another writer of the target topic, a record in each partition behind every request, so that
+    each batch but a lane's first surely has a record of somebody else in front of it."""
+    producer = Producer({"bootstrap.servers": ",".join(config.bootstrap_servers), "linger.ms": 0})
+
+    def on_step(step: str, _: object) -> None:
+        if step == probe.BATCHES_SENT:
+            for number in range(partitions):
+                producer.produce(order["target_topic"], FOREIGN, FOREIGN, number)
+            producer.flush()
+
+    return on_step
+
+
+def _all(watching: list[probe.OnStep]) -> probe.OnStep:
+    def on_step(step: str, subject: object) -> None:
+        for each in watching:
+            each(step, subject)
 
     return on_step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from heliograph.errors import BrokerError
 from heliograph.failover.command import FailoverOrder, fail_over
 from heliograph.failover.outputs import Mode
 from heliograph.ledger.entries import MemoEntry
-from heliograph.model import FlowId, TopicPartition
+from heliograph.model import FlowId, TopicName, TopicPartition
 from heliograph.procedure.runner import StepEvent
 from tests.crash.children import FORKS
 
@@ -39,16 +39,20 @@ class Point:
         return f"{'committed' if self.commits else said} {self.after}"
 
 
-def fail_over_until(file: Path, flow: FlowId, mode: Mode, point: Point) -> int:
+def fail_over_until(
+    file: Path, flow: FlowId, mode: Mode, point: Point, topics: Sequence[str] | None = None
+) -> int:
     """The child's exit code: minus nine where it came to the point."""
-    child = FORKS.Process(target=_child, args=(file, flow, mode, point))
+    alone = None if topics is None else tuple(map(TopicName, topics))
+    order = FailoverOrder(flow=flow, mode=mode, topics=alone)
+    child = FORKS.Process(target=_child, args=(file, order, point))
     child.start()
     child.join(60)
     assert child.exitcode is not None, "the child hangs"
     return child.exitcode
 
 
-def _child(file: Path, flow: FlowId, mode: Mode, point: Point) -> None:
+def _child(file: Path, order: FailoverOrder, point: Point) -> None:
     left = point.after
 
     def die() -> None:
@@ -66,7 +70,7 @@ def _child(file: Path, flow: FlowId, mode: Mode, point: Point) -> None:
     if point.commits:
         _watch_commits(die)
     config = load_config(file)
-    asyncio.run(fail_over(config, FailoverOrder(flow=flow, mode=mode), say))
+    asyncio.run(fail_over(config, order, say))
 
 
 def _watch_commits(die: Callable[[], None]) -> None:

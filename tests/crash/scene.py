@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +39,13 @@ class Scene:
     target_topic: str
     folder: Path
     children: list[Child]
+    transforms: list[dict[str, str]] = field(default_factory=list)
+    """What the lanes' records go through."""
+    fates: dict[str, str] = field(default_factory=dict)
+    """What becomes of records that cannot be mirrored, as fields of `FetchLimits`."""
     written: int = 0
+    foreign: bool = False
+    """Somebody else writes to the target topic beside every child."""
 
     @property
     def configs(self) -> dict[ClusterAlias, ClusterConfig]:
@@ -79,6 +85,9 @@ class Scene:
             "target_topic": self.target_topic,
             "offsets": offsets,
             "fetch_bytes": fetch_bytes,
+            "foreign": self.foreign,
+            "transforms": self.transforms,
+            "fates": self.fates,
             "step": step,
             "after": after,
             "signal": int(number),
@@ -146,7 +155,9 @@ class Scene:
 
 
 @contextmanager
-def open_scene(clusters: dict[str, LocalCluster], topic: str, folder: Path) -> Iterator[Scene]:
+def open_scene(
+    clusters: dict[str, LocalCluster], topic: str, folder: Path, *, foreign: bool = False
+) -> Iterator[Scene]:
     """The alias is the topic's, so that every scene has a ledger of its own."""
     flow = FlowId(source=ClusterAlias(f"A-{topic}"), target=ClusterAlias("B"))
     scene = Scene(
@@ -157,6 +168,7 @@ def open_scene(clusters: dict[str, LocalCluster], topic: str, folder: Path) -> I
         target_topic=f"{flow.source}.{topic}",
         folder=folder,
         children=[],
+        foreign=foreign,
     )
     create_topic(scene.source, topic, partitions=PARTITIONS)
     create_topic(scene.target, scene.target_topic, partitions=PARTITIONS)

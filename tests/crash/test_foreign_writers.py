@@ -7,25 +7,22 @@ that is lost, or lands after a successor's runs, must cost neither a record nor 
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from heliograph import probe
 from heliograph.ledger.service import LedgerService
 from heliograph.model import TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
-from tests.crash.scene import PARTITIONS, Scene, open_scene
+from tests.crash.carrier import FOREIGN
+from tests.crash.scene import Scene, open_scene
 from tests.crash.test_zombies import wake
 from tests.kit.clusters import TopicNames
 from tests.kit.exact import assert_exact_lane
 from tests.kit.records import difference, read_all
 
-FOREIGN = b"foreign"
 STEPS = (
     (probe.MAP_TO_CORRECT, 2, signal.SIGKILL),
     (probe.MAP_TO_CORRECT, 2, signal.SIGSTOP),
@@ -43,44 +40,22 @@ def test_a_map_whose_correction_is_lost_or_late_stays_exact_beside_a_foreign_wri
     topic: TopicNames,
     tmp_path: Path,
 ) -> None:
-    with open_scene(pair, topic("foreign"), tmp_path) as scene:
+    with open_scene(pair, topic("foreign"), tmp_path, foreign=True) as scene:
         scene.write()
-        with foreign_writer(scene):
-            if number is signal.SIGSTOP:
-                given_up = scene.start_and_stop_at(step, after=after)
-            else:
-                scene.carry_until_killed(step, after=after)
-            # Other cuts than those of the one that was given up, and runs behind its last one.
-            scene.carry(fetch_bytes=3 * 4096)
-            scene.write(8)
-            scene.carry()
+        if number is signal.SIGSTOP:
+            given_up = scene.start_and_stop_at(step, after=after)
+        else:
+            scene.carry_until_killed(step, after=after)
+        # Other cuts than those of the one that was given up, and runs behind its last one.
+        scene.carry(fetch_bytes=3 * 4096)
+        scene.write(8)
+        scene.carry()
         if number is signal.SIGSTOP:
             wake(given_up)
         scene.write(8)
         scene.carry()
 
         assert_exact_beside_others(scene)
-
-
-@contextmanager
-def foreign_writer(scene: Scene) -> Iterator[None]:
-    """One record after the other, to every partition, for as long as the block lasts."""
-    over = threading.Event()
-    producer = Producer({"bootstrap.servers": scene.target.bootstrap, "linger.ms": 0})
-
-    def write() -> None:
-        while not over.wait(0.002):
-            for number in range(PARTITIONS):
-                producer.produce(scene.target_topic, FOREIGN, FOREIGN, number)
-            producer.flush()
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def assert_exact_beside_others(scene: Scene) -> None:

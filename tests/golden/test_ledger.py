@@ -37,7 +37,9 @@ RECORDS: Final[list[dict[str, Any]]] = GOLDEN["records"]
 FLOW: Final = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 KINDS: Final = ("flow", "lease", "start", "head", "run", "loss", "acl", "memo")
 
-ADDED_SINCE: Final[dict[str, dict[str, Any]]] = {"HeadEntry": {"source_leader_epoch": None}}
+ADDED_SINCE: Final[dict[str, dict[str, Any]]] = {
+    "HeadEntry": {"source_leader_epoch": None, "begun_at": None}
+}
 """Fields that the version of the golden file did not have, as its records are read."""
 
 

@@ -47,6 +47,18 @@ def test_no_module_is_longer_than_five_hundred_lines() -> None:
     assert too_long == MODULE_DEBT
 
 
+def test_no_file_of_the_tests_is_longer_than_five_hundred_lines() -> None:
+    tests = Path(__file__).parents[1]
+    lengths = {
+        str(path.relative_to(tests)): path.read_text().count("\n") for path in tests.rglob("*.py")
+    }
+
+    too_long = {name: lines for name, lines in lengths.items() if lines > MODULE_LINES_MAX}
+
+    assert len(lengths) > 300
+    assert too_long == {}
+
+
 def test_no_function_is_longer_than_sixty_lines() -> None:
     too_long = {name: lines for name, lines in function_lengths() if lines > FUNCTION_LINES_MAX}
 
@@ -92,6 +104,9 @@ def test_every_error_crosses_to_spark_and_back() -> None:
         "ConfigError": ("file", ("line 1  x: no",)),
         "CorruptBatch": (7, "bad"),
         "OffsetGone": ("orders-1", 5, 9),
+        "RegistryError": ("schema registry of A", "answers 404", 404, 40401),
+        "RegistryDown": ("schema registry of A", "does not serve"),
+        "TransformUnusable": ("mask", "no function"),
     }
     tree = [
         cls

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = {
     "heliograph": ROOT / "src/heliograph",
     "heliograph_tools": ROOT / "tools/heliograph_tools",
+    "pyspark_heliograph": ROOT / "src/pyspark_heliograph",
 }
 FILE = """\
 clusters = A, B
@@ -73,7 +74,7 @@ def test_the_wheel_names_its_extras_and_no_package_host(wheel: Path) -> None:
         (name,) = (name for name in opened.namelist() if name.endswith("/METADATA"))
         about = Parser().parsestr(opened.read(name).decode())
 
-    assert set(about.get_all("Provides-Extra") or ()) == {"tools", "msk", "dev"}
+    assert set(about.get_all("Provides-Extra") or ()) == {"tools", "msk", "pipelines", "dev"}
     assert not [line for line in about.get_all("Requires-Dist") or () if "://" in line]
 
 

@@ -15,8 +15,7 @@ from heliograph.audit.plan import AuditOptions
 from heliograph.audit.run import AuditReport, Runner, audit_flow
 from heliograph.audit.units import AuditUnit
 from heliograph.broker.admin import ClusterAdmin
-from heliograph.broker.cluster import Cluster
-from heliograph.config.clients import aiokafka_settings
+from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.config.load import load_config
 from heliograph.config.schema import ClusterConfig, MirrorConfig
 from heliograph.ledger.locations import all_topics
@@ -83,7 +82,7 @@ async def _closed(*clusters: Cluster) -> None:
 
 
 def _cluster(config: ClusterConfig) -> Cluster:
-    return Cluster(config.alias, config.bootstrap_servers, aiokafka_settings(config, "consumer"))
+    return open_cluster(config, "consumer")
 
 
 def audited(file: Path, flow: FlowId, choice: AuditOptions | None = None) -> AuditReport:

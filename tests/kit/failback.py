@@ -18,7 +18,7 @@ from heliograph.failover.command import FailoverOrder, FailoverReport, fail_over
 from heliograph.failover.outputs import Mode
 from heliograph.ledger.access import open_ledger
 from heliograph.ledger.entries import ledger_topic
-from heliograph.ledger.fence import Fence, fence_entry
+from heliograph.ledger.fence import Fence, fence_entry, fence_of
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph.procedure.runner import StepEvent
@@ -29,6 +29,7 @@ from tests.kit.records import Rec, read_all
 from tests.kit.topics import admin_of
 
 IDENTITY = {"replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"}
+PRESERVE = {**IDENTITY, "offsets": "preserve"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,14 @@ class Stage:
     def has_ledger(self, flow: FlowId) -> bool:
         cluster = self.present if flow == self.there else self.old
         return ledger_topic(flow.source) in admin_of(cluster).list_topics(timeout=30).topics
+
+    def is_fenced(self, *, forward: bool) -> bool:
+        async def look() -> bool:
+            async with open_ledger(self.config, self.there if forward else self.back) as ledger:
+                await ledger.store.catch_up()
+                return fence_of(ledger.store.view) is not None
+
+        return asyncio.run(look())
 
     def locations(self, flow: FlowId) -> dict[tuple[str, int], LaneLocation]:
         async def look() -> Sequence[LaneLocation]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,11 +135,17 @@ class Stage:
             mirroring.step("checkpoints")
 
     def fail_over(
-        self, mode: Mode = "unplanned", *, say: Say | None = None, skip_active: bool = False
+        self,
+        mode: Mode = "unplanned",
+        *,
+        say: Say | None = None,
+        skip_active: bool = False,
+        topics: Sequence[str] | None = None,
     ) -> FailoverReport:
         """Unplanned, the source is down."""
         config = self.config if mode == "planned" else self.config_down
-        order = FailoverOrder(flow=self.flow, mode=mode, skip_active=skip_active)
+        alone = None if topics is None else tuple(map(TopicName, topics))
+        order = FailoverOrder(flow=self.flow, mode=mode, skip_active=skip_active, topics=alone)
         return asyncio.run(fail_over(config, order, say or _silent))
 
     def read_on(self, group: str) -> dict[int, list[bytes]]:

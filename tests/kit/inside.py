@@ -77,6 +77,7 @@ class InsideSlots:
         self,
         assignment: Mapping[SlotId, tuple[Lane, ...]],
         abandoned: frozenset[FlowId] = frozenset(),
+        stuck: frozenset[LaneId] = frozenset(),
     ) -> None:
         wanted = {lane.id: lane for lanes in assignment.values() for lane in lanes}
         leaving = self._lanes.keys() - wanted.keys()

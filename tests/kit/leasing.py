@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from heliograph.config.schema import MirrorConfig
@@ -12,7 +12,7 @@ from heliograph.ledger.access import LedgerAccess
 from heliograph.ledger.fence import Fence
 from heliograph.ledger.leadership import Fenced
 from heliograph.ledger.lease import Activity, Leases
-from heliograph.model import FlowId, LaneId, SlotId
+from heliograph.model import FlowId, LaneId, SlotId, TopicName
 
 _CALL_S_MAX: Final = 30.0
 
@@ -25,6 +25,9 @@ class Nothing:
     slot_count = 0
 
     async def idle(self, flow: FlowId) -> None: ...
+
+    def has_left(self, flow: FlowId, topics: Collection[TopicName]) -> bool:
+        return True
 
 
 class NoSlots:
@@ -85,7 +88,7 @@ class LeasesAside:
 
     def wake(self, flow: FlowId) -> None:
         """Claim once, as the machine does when it is awake again."""
-        (lease,) = [each for each in self._leases._flows if each.id == flow]
+        (lease,) = [each for each in self._leases._flows.values() if each.id == flow]
         self._call(lease._claim(None))
 
     def wait_known(self, timeout_s: float) -> None:

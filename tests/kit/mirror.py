@@ -15,7 +15,7 @@ from heliograph.ledger.view import LaneRecord
 from heliograph.model import ClusterAlias, FlowId, OffsetRange, StallReason, TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.exact import assert_exact_lane
-from tests.kit.records import assert_same_records, end_offsets, read_all
+from tests.kit.records import Rec, assert_same_records, difference, end_offsets, read_all
 from tests.kit.topics import create_topic, wait_until
 
 COPY_S_MAX: Final = 60.0
@@ -104,15 +104,21 @@ class Route:
 
     def await_records(
         self, topic: str, count: int, *, read_committed: bool = True, timeout_s: float = COPY_S_MAX
-    ) -> None:
-        """Until a consumer of the target gets at least this many."""
+    ) -> dict[int, list[Rec]]:
+        """Until a consumer of the target gets at least this many; those it gets."""
         renamed = self.renamed(topic)
+        found: dict[int, list[Rec]] = {}
 
         def arrived() -> bool:
+            nonlocal found
+            # Records take at least an offset each, and ends are asked for at no cost.
+            if self.appended(topic) < count:
+                return False
             found = read_all(self.target, renamed, read_committed=read_committed)
             return sum(map(len, found.values())) >= count
 
         wait_until(arrived, f"{count} records in {renamed}", timeout_s=timeout_s, poll_s=0.1)
+        return found
 
     def assert_arrives(
         self, topic: str, *, read_committed: bool = True, timeout_s: float = COPY_S_MAX
@@ -120,7 +126,14 @@ class Route:
         """Everything in the source topic gets to the target, equal and in order; how many."""
         wanted = read_all(self.source, topic, read_committed=read_committed)
         count = sum(map(len, wanted.values()))
-        self.await_records(topic, count, read_committed=read_committed, timeout_s=timeout_s)
+        found = self.await_records(topic, count, read_committed=read_committed, timeout_s=timeout_s)
+        ends = sum(records[-1].offset + 1 for records in found.values() if records)
+        is_same = wanted.keys() == found.keys() and all(
+            difference(records, found[number]) is None for number, records in wanted.items()
+        )
+        # Neither side is read again where nothing came to the target meanwhile.
+        if is_same and self.appended(topic) == ends:
+            return count
         return assert_same_records(
             self.source,
             self.target,

@@ -17,6 +17,14 @@ import psutil
 from tests.kit.clusters import is_alive
 from tests.kit.topics import wait_until
 
+ROOT: Final = Path(__file__).parents[2]
+HELIOGRAPH: Final = ("-m", "heliograph")
+WITHOUT_SPARK: Final = (
+    "-c",
+    f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
+    "from tests.kit.without_spark import main; main()",
+)
+"""The same command with slots that are threads, for runs whose subject is not Spark."""
 START_S_MAX: Final = 180.0
 STOP_S_MAX: Final = 90.0
 ONCE_S_MAX: Final = 180.0
@@ -36,7 +44,7 @@ class MirrorRun:
         config: Path,
         log_path: Path,
         *arguments: str,
-        program: Sequence[str] = ("-m", "heliograph"),
+        program: Sequence[str] = HELIOGRAPH,
     ) -> None:
         self.config = config
         self._log_path = log_path
@@ -177,19 +185,21 @@ class MirrorRun:
 
 
 @contextmanager
-def running_mirror(config: Path, *arguments: str) -> Iterator[MirrorRun]:
+def running_mirror(
+    config: Path, *arguments: str, program: Sequence[str] = HELIOGRAPH
+) -> Iterator[MirrorRun]:
     """Up and carrying lanes; whatever is left of it at the end is killed."""
     with mirror_runs() as runs:
-        runs.append(MirrorRun(config, _new_log(config), *arguments))
+        runs.append(MirrorRun(config, _new_log(config), *arguments, program=program))
         runs[0].await_running()
         yield runs[0]
 
 
-def mirror_once(config: Path, *, timeout_s: float = ONCE_S_MAX) -> MirrorRun:
+def mirror_once(config: Path, *, program: Sequence[str] = HELIOGRAPH) -> MirrorRun:
     """`run --once`, ended by itself."""
     with mirror_runs() as runs:
-        runs.append(MirrorRun(config, _new_log(config), "--once"))
-        runs[0].wait(timeout_s)
+        runs.append(MirrorRun(config, _new_log(config), "--once", program=program))
+        runs[0].wait(ONCE_S_MAX)
         return runs[0]
 
 

@@ -27,7 +27,7 @@ _PATH: Final = "PYTHONPATH"
 _AS_INSTALLED: Final = Path(__file__).parent / "as_installed"
 _NOT_COMPILED: Final = "PYTHONDONTWRITEBYTECODE"
 _TESTS: Final = Path(__file__).parents[1]
-_WITH_SPARK: Final = tuple(_TESTS / name for name in ("cluster", "crash", "spark"))
+_WITH_SPARK: Final = tuple(_TESTS / name for name in ("cluster", "crash", "soak", "spark"))
 
 
 def light_jvm() -> str:

@@ -27,6 +27,7 @@ from tests.kit.records import NewRec, produce, read_all
 ROLL_KEY: Final = b"roll"
 _SEGMENT_MS: Final = 100
 _TIMEOUT_S: Final = 60.0
+_SLOWER, _PAUSE_S_MAX = 1.2, 0.3
 _COMPACTION: Final = {
     "cleanup.policy": "compact",
     "segment.ms": str(_SEGMENT_MS),
@@ -38,12 +39,17 @@ _COMPACTION: Final = {
 def wait_until(
     true: Callable[[], bool], what: str, *, timeout_s: float = 30.0, poll_s: float = 0.05
 ) -> None:
-    """Poll until `true()`; fails with `what` as the sentence of what was awaited."""
+    """Ask until `true()`; fails with `what` as the sentence of what was awaited.
+
+    Ever less often, down to three times a second: many ask with a client made for the question.
+    """
     deadline_s = time.monotonic() + timeout_s
+    pause_s = poll_s
     while not true():
         if time.monotonic() > deadline_s:
             raise AssertionError(f"{what}: not after {timeout_s:.0f} s")
-        time.sleep(poll_s)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * _SLOWER, max(poll_s, _PAUSE_S_MAX))
 
 
 def admin_of(cluster: LocalCluster) -> AdminClient:

@@ -271,6 +271,7 @@ HEAD_ENTRIES = st.builds(
     state=TEXTS,
     detail=TEXTS,
     source_leader_epoch=st.none() | st.integers(0, 2**31 - 1),
+    begun_at=st.none() | INT64,
 )
 LEASE_ENTRIES = st.builds(
     LeaseEntry,

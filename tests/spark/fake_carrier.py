@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from heliograph.copy.flow import FetchLimits
 from heliograph.engine.task import Clusters
-from heliograph.model import Copying, Idle, Lane, LaneId, LaneProgress, LaneState, Paused
+from heliograph.model import (
+    Copying,
+    FlowId,
+    Idle,
+    Lane,
+    LaneId,
+    LaneProgress,
+    LaneState,
+    Paused,
+    SlotFigures,
+)
 
 TICK_S = 0.02
 JOURNAL_VARIABLE = "HELIOGRAPH_TEST_JOURNAL"
@@ -28,6 +39,7 @@ class FakeCarrier:
         self._closed = asyncio.Event()
         self._draining = False
         self.discarded: set[LaneId] = set()
+        self.limits: Mapping[FlowId, FetchLimits] = {}
         self.looks = 0
         folder = os.environ.get(JOURNAL_VARIABLE)
         self._journal = Path(folder, f"{os.getpid()}.log") if folder else None
@@ -71,6 +83,9 @@ class FakeCarrier:
         for lane_id in ids:
             self._specs[lane_id] = replace(self._specs[lane_id], limits=limits)
 
+    def use(self, clusters: Clusters, limits: Mapping[FlowId, FetchLimits], bytes_max: int) -> None:
+        self._clusters, self.limits, self._bytes_max = clusters, limits, bytes_max
+
     def throttle(self, limit: str, bytes_per_s: int | None) -> None:
         (self._limited.discard if bytes_per_s is None else self._limited.add)(limit)
 
@@ -79,6 +94,9 @@ class FakeCarrier:
 
     def changes(self) -> tuple[LaneProgress, ...]:
         return self.progress()
+
+    def figures(self) -> SlotFigures:
+        return SlotFigures()
 
     async def drain(self) -> None:
         self._draining = True

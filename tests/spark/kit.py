@@ -81,16 +81,10 @@ class OutsideSlots:
         self._loop.call(lambda: self._slots.use(session))
 
     def resize(self, count: int) -> None:
-        self._loop.call(lambda: self._slots.resize(count))
+        self._loop.call(lambda: self._slots.keep(frozenset(map(SlotId, range(count)))))
 
     def apply(self, assignment: Mapping[SlotId, tuple[Lane, ...]]) -> None:
         self._loop.call(lambda: self._slots.apply(assignment))
-
-    def wait_applied(self, timeout_s: float) -> bool:
-        return self._loop.wait(self._slots.wait_applied(timeout_s))
-
-    def pause(self, ids: Iterable[LaneId]) -> None:
-        self._loop.call(lambda: self._slots.pause(ids))
 
     def resume(self, ids: Iterable[LaneId]) -> None:
         self._loop.call(lambda: self._slots.resume(ids))

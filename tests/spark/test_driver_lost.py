@@ -30,47 +30,6 @@ with running_session(config) as session, running_slots(session, config) as slots
     sys.stdin.read()
 """
 
-DRIVER_WITHOUT_JVM = """
-import os, sys, threading
-from pathlib import Path
-import psutil
-from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
-from heliograph.engine.application import SparkApplication
-from heliograph.errors import EngineError
-from heliograph.model import SlotId
-from tests.spark.kit import OutsideSlots, engine, wait_moving, wait_running
-from tests.unit.engine.lanes import lane
-
-def kill_jvm():
-    for child in psutil.Process().children():
-        if "java" in child.name():
-            child.kill()
-            child.wait()
-
-settings = engine("local[2]", journal=Path(sys.argv[1]))
-spark = SparkApplication(MirrorConfig(clusters={}, pairs=(), engine=settings), print)
-spark.start()
-gone = threading.Event()
-slots = OutsideSlots(settings, on_spark_gone=gone.set)
-slots.start(spark.session, 1)
-slots.apply({SlotId(0): (lane(0),)})
-wait_moving(slots, lane(0).id)
-kill_jvm()
-gone.wait(60)
-spark.start_again()
-slots.use(spark.session)
-wait_running(slots)
-wait_moving(slots, lane(0).id)
-print("goes on")
-slots.stop()
-kill_jvm()
-os.environ["JAVA_HOME"] = "/nonexistent"
-try:
-    spark.start_again()
-except EngineError as exc:
-    print(exc)
-"""
-
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
@@ -125,24 +84,6 @@ def test_slots_of_a_frozen_driver_stop_within_the_lease_and_return_when_it_wakes
     assert carried_on_s < LEASE_MS / 1000 + 0.5
     wait_until(
         lambda: sum(written(journal).values()) > sum(still.values()), "slots that write again"
-    )
-
-
-def test_slots_go_on_in_a_new_session_when_the_jvm_is_killed(journal: Path) -> None:
-    driver = subprocess.run(
-        [sys.executable, "-c", DRIVER_WITHOUT_JVM, str(journal)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-    assert driver.returncode == 0, driver.stderr
-    assert "goes on" in driver.stdout
-    assert driver.stdout.splitlines()[-1] == (
-        "Spark is gone: its JVM ended or the application was stopped, and cannot be started again: "
-        "JAVA_HOME is /nonexistent, which has no bin/java"
     )
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 from fastapi import Depends, FastAPI
 
 from heliograph import __version__
-from heliograph.api import deciding, reading, recovery, remembered
+from heliograph.api import asking, deciding, metrics, reading, recovery, remembered, watching
+from heliograph.api.page import routes as page
 from heliograph.api.problems import ErrorBody, answer_with_problems
 from heliograph.api.state import ApiState, only_known_parameters
 
@@ -42,8 +43,10 @@ def make_app(state: ApiState) -> FastAPI:
         responses=_ERRORS,
     )
     app.state.api = state
+    app.state.page = page.page_state(state)
     every = list(app.routes)
-    for routes in (reading.routes, remembered.routes, deciding.routes, recovery.routes):
+    parts = (reading, remembered, asking, watching, deciding, recovery, metrics, page)
+    for routes in (part.routes for part in parts):
         app.include_router(routes)
         every += routes.routes
     answer_with_problems(app, every)

@@ -12,6 +12,7 @@ import binascii
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -129,8 +130,9 @@ def allowed(request: Request, connector: Connector) -> Connector:
 
 def note(request: Request, verb: str, connector: Connector) -> None:
     """Called once the change was made."""
-    caller, trail = caller_from(request), state_of(request).trail
-    trail.changed(caller, verb, connector.flow, f"connector={connector.name!r}")
+    caller, state = caller_from(request), state_of(request)
+    config = partial(state.herder.config_for, connector)
+    state.trail.keep(caller, verb, connector.flow, f"connector {connector.name}", config)
 
 
 def json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

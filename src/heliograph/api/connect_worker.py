@@ -7,9 +7,11 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from heliograph import __version__
 from heliograph.api import connect_changes, connect_connectors, connect_verbs
@@ -64,9 +66,22 @@ def make_connect_app(state: ConnectState, *, has_health: bool) -> Starlette:
     ]
     if has_health:
         routes.append(Route("/health", health))
-    app = Starlette(routes=routes, exception_handlers=ERRORS)
+    slashes = Middleware(_WithoutLastSlash)
+    app = Starlette(routes=routes, exception_handlers=ERRORS, middleware=[slashes])
     app.router.redirect_slashes = False
     return with_state(app, state)
+
+
+class _WithoutLastSlash:
+    """`/connectors/` is `/connectors`, as in Connect: kcctl asks so, and follows no redirect."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].endswith("/") and scope["path"] != "/":
+            scope = {**scope, "path": scope["path"][:-1]}
+        await self._app(scope, receive, send)
 
 
 async def root(request: Request) -> Response:

@@ -1,7 +1,8 @@
 """The routes that decide about lanes, over the functions of the commands. Driver only.
 
 `POST /v1/decisions` takes every verb; `POST /v1/flows/{flow}:pause` and its like are the same with
-flow and verb in the path. All need the role `operate` for the flow.
+flow and verb in the path. All need the role `operate` for the flow, but a rewind: it copies records
+again or skips some, and needs `recover`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from heliograph.api.bodies import (
     ChangeBody,
     DecideBody,
     DecidedBody,
+    DecidedTogetherBody,
     DecisionBody,
     DecisionsBody,
     FlowProblem,
     NewDecisionBody,
+    TogetherBody,
 )
 from heliograph.api.etags import etag, require_match
 from heliograph.api.flows import decided_ids, flow_version
@@ -32,6 +35,7 @@ from heliograph.decisions.decide import (
     NoSuchDecision,
     Outcome,
     decide,
+    decide_together,
     read_decisions,
     withdraw,
 )
@@ -42,7 +46,13 @@ from heliograph.decisions.words import HOLDS, order_words, states_of
 from heliograph.model import FlowId
 
 routes: Final = APIRouter()
-VERBS: Final = tuple(verb for verb in Verb if verb is not Verb.REWIND)
+VERBS: Final = tuple(Verb)
+
+_COMMANDS: Final = {
+    Verb.THROTTLE_SOURCE: "throttle --cluster` with the flow's source and `--side read",
+    Verb.THROTTLE_TARGET: "throttle --cluster` with the flow's target and `--side write",
+}
+"""What verbs are called on the command line, where it is not their name."""
 
 DryRun = Annotated[bool, Query(description="Answer with what would change, and write nothing.")]
 IfMatch = Annotated[
@@ -89,7 +99,7 @@ async def decide_anew(
 ) -> Response:
     """Decide; as the command of the verb's name."""
     flow = state.flow(asked.flow)
-    require(caller, Role.OPERATE, flow)
+    require(caller, role_of(Verb(asked.verb)), flow)
     seen: frozenset[str] | None = None
     if if_match is not None:
         _, made = await read_decisions(state.live.ledgers, state.live.config, flow)
@@ -112,7 +122,8 @@ async def withdraw_decision(
     of = next((of for of, made in found.items() if any(d.id == decision for d in made)), None)
     if of is None:
         raise NoSuchDecision(f"there is no decision {decision}")
-    require(caller, Role.OPERATE, of)
+    verb = next(each.verb for each in found[of] if each.id == decision)
+    require(caller, role_of(verb), of)
     require_match(if_match, _tag(found[of]), f"what was decided about {of}")
     seen = None if if_match is None else _standing(found[of])
     live = state.live
@@ -135,7 +146,7 @@ def _route(verb: Verb) -> Callable[..., Awaitable[Response]]:
         if_match: IfMatch = None,
     ) -> Response:
         wanted = state.flow(flow)
-        require(caller, Role.OPERATE, wanted)
+        require(caller, role_of(verb), wanted)
         require_match(if_match, flow_version(state, wanted), f"flow {wanted}")
         seen = None if if_match is None else decided_ids(state, wanted)
         return await _decide(state, caller, wanted, verb, asked, dry_run, seen)
@@ -151,8 +162,53 @@ for _verb in VERBS:
         name=f"{_verb}_flow",
         response_model=None,
         responses=_ANSWERS,
-        description=f"As `heliograph {_verb}`.",
+        description=f"As `heliograph {_COMMANDS.get(_verb, _verb)}`.",
     )
+
+
+@routes.post(
+    "/v1/flows/{flow:flow}:together",
+    response_model=None,
+    responses={
+        200: {"model": DecidedTogetherBody, "description": "What would change, or that all is so."},
+        201: {"model": DecidedTogetherBody, "description": "The decisions, in the ledger."},
+    },
+)
+async def decide_several(
+    flow: FlowName,
+    state: State,
+    caller: Known,
+    asked: Annotated[TogetherBody, Body()],
+    dry_run: DryRun = False,
+    if_match: IfMatch = None,
+) -> Response:
+    """Several decisions about a flow that act at once: all are made, or none."""
+    wanted = state.flow(flow)
+    for each in asked.decisions:
+        require(caller, role_of(Verb(each.verb)), wanted)
+    require_match(if_match, flow_version(state, wanted), f"flow {wanted}")
+    seen = None if if_match is None else decided_ids(state, wanted)
+    drafts = [_draft(caller, Verb(each.verb), each) for each in asked.decisions]
+    live = state.live
+    async with state.asking:
+        outcomes = await decide_together(
+            live.ledgers, live.config, wanted, drafts, write=not dry_run, seen=seen
+        )
+    made = [each.decision for each in outcomes if each.written and each.decision is not None]
+    for new in made:
+        state.trail.changed(caller, new.verb, wanted, f"decision={new.id}")
+    answer = json_of(
+        DecidedTogetherBody(
+            flow=str(wanted), written=bool(made), decisions=list(map(_answer, outcomes))
+        )
+    )
+    answer.status_code = 201 if made else 200
+    return answer
+
+
+def role_of(verb: Verb) -> Role:
+    """What decides it, and takes it back."""
+    return Role.RECOVER if verb is Verb.REWIND else Role.OPERATE
 
 
 async def _decide(
@@ -164,17 +220,7 @@ async def _decide(
     dry_run: bool,
     seen: frozenset[str] | None,
 ) -> Response:
-    if asked.for_s is not None and asked.until_ms is not None:
-        raise ApiProblem(400, "until_ms and for_s are two ways to say the same; send one")
-    draft = Draft(
-        verb=verb,
-        scope=scope_of(tuple(asked.topics), tuple(asked.partitions)),
-        who=caller.name,
-        why=asked.why,
-        until_ms=asked.until_ms if asked.for_s is None else now_ms() + 1000 * asked.for_s,
-        bytes_per_s=asked.bytes_per_s,
-        slots=tuple(sorted(set(asked.slots))),
-    )
+    draft = _draft(caller, verb, asked)
     live = state.live
     async with state.asking:
         outcome = await decide(live.ledgers, live.config, flow, draft, write=not dry_run, seen=seen)
@@ -184,6 +230,28 @@ async def _decide(
         answer.status_code = 201
         answer.headers["Location"] = f"/v1/decisions/{outcome.decision.id}"
     return answer
+
+
+def _draft(caller: Caller, verb: Verb, asked: DecideBody) -> Draft:
+    if asked.for_s is not None and asked.until_ms is not None:
+        raise ApiProblem(400, "until_ms and for_s are two ways to say the same; send one")
+    if verb is Verb.REWIND and asked.offset is None:
+        # Left out by mistake it would mean that everything is copied again.
+        raise ApiProblem(
+            400, 'a rewind says where to: "offset" is one of the source, or "earliest"'
+        )
+    if verb is not Verb.REWIND and asked.offset is not None:
+        raise ApiProblem(400, f"{verb} has no offset")
+    return Draft(
+        verb=verb,
+        scope=scope_of(tuple(asked.topics), tuple(asked.partitions)),
+        who=caller.name,
+        why=asked.why,
+        until_ms=asked.until_ms if asked.for_s is None else now_ms() + 1000 * asked.for_s,
+        bytes_per_s=asked.bytes_per_s,
+        slots=tuple(sorted(set(asked.slots))),
+        offset=asked.offset if isinstance(asked.offset, int) else None,
+    )
 
 
 def _answer(outcome: Outcome) -> DecidedBody:
@@ -216,6 +284,7 @@ def _body(flow: FlowId, decision: Decision, state: str) -> DecisionBody:
         partitions=list(decision.scope.partitions),
         bytes_per_s=decision.bytes_per_s,
         slots=list(decision.slots),
+        offset=decision.offset,
         who=decision.who,
         at_ms=decision.at_ms,
         why=decision.why or None,

@@ -1,7 +1,11 @@
-"""One server, two dialects: whose a path is, and in whose words its errors are. Driver only."""
+"""One server, two dialects and a page: whose a path is, and in whose words its errors are.
+
+Driver only. Connect's clients ask for `/` too, and want JSON; a browser says that it wants HTML.
+"""
 
 from __future__ import annotations
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from heliograph.api.connect import answer_in_connect, is_of_connect
@@ -16,8 +20,13 @@ class Dialects:
         self._v1, self._connect = v1, connect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._connect if is_of_connect(scope["path"]) else self._v1
-        await app(scope, receive, send)
+        is_connect = is_of_connect(scope["path"]) and not _is_for_page(scope)
+        await (self._connect if is_connect else self._v1)(scope, receive, send)
+
+
+def _is_for_page(scope: Scope) -> bool:
+    accepted = Headers(scope=scope).get("accept", "")
+    return scope["path"] == "/" and scope["method"] == "GET" and "text/html" in accepted
 
 
 def answer_in(path: str, problem: ApiProblem) -> ASGIApp:

@@ -19,7 +19,8 @@ def etag(value: object) -> str:
 
 
 def etag_of_bytes(body: bytes) -> str:
-    return f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+    # Half of SHA-256's time, which counts for a page of megabytes.
+    return f'"{hashlib.blake2b(body, digest_size=8).hexdigest()}"'
 
 
 def require_match(if_match: str | None, current: str, what: str) -> None:

@@ -8,7 +8,7 @@ must be one of the server's own: a name that is made to lead here (DNS rebinding
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -121,8 +121,11 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 def _with_safe_headers(send: Send) -> Send:
     async def safely(message: Message) -> None:
         if message["type"] == "http.response.start":
-            given: Iterable[tuple[bytes, bytes]] = message.get("headers", ())
-            message = {**message, "headers": [*given, *_SAFE]}
+            given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in given}
+            # A second policy would only narrow the first: the page says its own.
+            safe = [header for header in _SAFE if header[0] not in names]
+            message = {**message, "headers": [*given, *safe]}
         await send(message)
 
     return safely

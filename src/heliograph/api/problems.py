@@ -24,6 +24,8 @@ from heliograph.errors import (
     NoLedger,
     RecoveryRefused,
 )
+from heliograph.health.note import BadSilence
+from heliograph.health.silencing import NoSuchAlarm
 
 log = logging.getLogger(__name__)
 
@@ -95,9 +97,9 @@ def problem_of(error: MirrorError) -> ApiProblem:
     match error:
         case DecidedMeanwhile():
             return ApiProblem(412, str(error))
-        case NoSuchDecision():
+        case NoSuchDecision() | NoSuchAlarm():
             return ApiProblem(404, str(error))
-        case BadDecision():
+        case BadDecision() | BadSilence():
             return ApiProblem(400, str(error))
         case RecoveryRefused():
             return ApiProblem(409, str(error), code="refused")

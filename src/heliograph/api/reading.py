@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Hashable
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Response
@@ -11,18 +13,23 @@ from pydantic_core import to_json
 from heliograph import __version__
 from heliograph.api.access import Role
 from heliograph.api.bodies import (
+    ConfigBody,
     FlowBody,
     FlowsBody,
     HealthBody,
     LanesBody,
+    MovedBody,
     OperationsBody,
+    PipelineBody,
+    PipelinesBody,
     ReadyBody,
     SlotBody,
     SlotsBody,
     TopicsBody,
     VersionBody,
 )
-from heliograph.api.flows import flow_bodies, flow_version
+from heliograph.api.etags import etag_of_bytes
+from heliograph.api.flows import Facts, flow_bodies, flow_version
 from heliograph.api.lanes import (
     PAGE_SIZE,
     PAGE_SIZE_MAX,
@@ -30,6 +37,7 @@ from heliograph.api.lanes import (
     LaneStateWord,
     Listing,
     Rows,
+    Snapshot,
     page_bytes,
     select,
     worst_first,
@@ -49,7 +57,7 @@ from heliograph.api.state import (
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.engine.supervisor import SlotState
 from heliograph.ledger.leadership import Standby
-from heliograph.model import FlowId, LaneId, TopicName, TopicPartition
+from heliograph.model import LaneId, TopicName, TopicPartition
 
 routes: Final = APIRouter()
 
@@ -100,19 +108,42 @@ async def version(state: State, caller: Looking) -> VersionBody:
     )
 
 
+@routes.get("/v1/config", response_model=ConfigBody)
+async def config(state: State, caller: Looking) -> ConfigBody:
+    """Whether a changed configuration is followed, and what the last change was."""
+    at = state.live.changed()
+    sees_all = all(caller.may(Role.LOOK, flow) for flow in state.flows)
+    return ConfigBody(
+        followed=not at.problem,
+        problem=at.problem or None if sees_all else None,
+        applied_ms=at.applied_ms,
+        changes=list(at.changes) if sees_all else [],
+    )
+
+
 @routes.get("/v1/flows", response_model=FlowsBody)
 async def flows(state: State, caller: Looking) -> Response:
     """Every flow the caller may look at."""
-    snapshot, visible = state.snapshot(), state.visible(caller)
-    found = await state.off_loop(flow_bodies, state, snapshot, visible)
-    return json_of(FlowsBody(at_ms=snapshot.at_ms, flows=found))
+    visible = state.visible(caller)
+
+    def written(snapshot: Snapshot, facts: Facts) -> tuple[bytes, str]:
+        found = flow_bodies(state, snapshot, visible, facts)
+        body = FlowsBody(at_ms=snapshot.at_ms, flows=found).model_dump_json().encode()
+        return body, etag_of_bytes(body)
+
+    async def made() -> tuple[bytes, str]:
+        facts = await state.facts(visible)
+        return await state.off_loop(written, await state.snapshot(), facts)
+
+    return json_of_bytes(*await state.pages.get(("flows", visible), made))
 
 
 @routes.get("/v1/flows/{flow:flow}", response_model=FlowBody)
 async def flow(flow: FlowName, state: State, caller: Looking) -> Response:
     """One flow. Its ETag changes with what was decided about it, not with its figures."""
     (wanted,) = state.visible(caller, flow)
-    (found,) = await state.off_loop(flow_bodies, state, state.snapshot(), [wanted])
+    facts = await state.facts([wanted])
+    (found,) = await state.off_loop(flow_bodies, state, await state.snapshot(), [wanted], facts)
     return json_of(found, tag=flow_version(state, wanted))
 
 
@@ -126,15 +157,14 @@ async def topics(
 ) -> Response:
     """Topics with their lanes together, those with the worst lanes first."""
 
-    def listed(visible: frozenset[FlowId]) -> Listing[Any]:
+    def listed(snapshot: Snapshot) -> Listing[Any]:
         lanes = worst_first(select(snapshot.lanes, flows=visible))
         return Listing("topics", snapshot, Rows(snapshot).topics(lanes))
 
     if page_token is not None:
         return await _page(state, "topics", page_token, page_size)
-    snapshot, visible = state.snapshot(), state.visible(caller, flow)
-    listing = await state.off_loop(listed, visible)
-    return await _first_page(state, listing, page_size)
+    visible = state.visible(caller, flow)
+    return await _first_page(state, ("topics", visible, page_size), listed, page_size)
 
 
 @routes.get("/v1/lanes", response_model=LanesBody)
@@ -151,15 +181,15 @@ async def lanes(
 ) -> Response:
     """Lanes, the worst first: stalled, unknown, then by lag. Pages belong to one moment."""
 
-    def listed(visible: frozenset[FlowId]) -> Listing[Any]:
+    def listed(snapshot: Snapshot) -> Listing[Any]:
         chosen = select(snapshot.lanes, flows=visible, topic=topic, state=lane_state)
         return Listing("lanes", snapshot, worst_first(chosen))
 
     if page_token is not None:
         return await _page(state, "lanes", page_token, page_size)
-    snapshot, visible = state.snapshot(), state.visible(caller, flow)
-    listing = await state.off_loop(listed, visible)
-    return await _first_page(state, listing, page_size)
+    visible = state.visible(caller, flow)
+    question = ("lanes", visible, topic, lane_state, page_size)
+    return await _first_page(state, question, listed, page_size)
 
 
 @routes.get("/v1/lanes/{flow:flow}/{topic}/{partition}", response_model=LaneRow)
@@ -177,7 +207,7 @@ async def lane(
     found = None if status is None else status.progress.get(LaneId(flow=wanted, source=source))
     if found is None:
         raise ApiProblem(404, f"this driver has no lane {wanted}/{source}")
-    return json_of_bytes(to_json(Rows(state.snapshot()).lane(found)))
+    return json_of_bytes(to_json(Rows(await state.snapshot()).lane(found)))
 
 
 @routes.get("/v1/slots", response_model=SlotsBody)
@@ -185,9 +215,38 @@ async def slots(state: State, caller: Looking) -> Response:
     """The Spark tasks that copy lanes."""
     status = state.live.status()
     found = () if status is None else status.slots
+    visible = frozenset(state.visible(caller))
+    moved = [
+        MovedBody(
+            flow=str(lane.flow),
+            topic=lane.source.topic,
+            partition=lane.source.partition,
+            why=why,
+        )
+        for lane, why in sorted({} if status is None else status.moved.items())
+        if lane.flow in visible
+    ]
     return json_of(
-        SlotsBody(at_ms=now_ms(), slots=[SlotBody.model_validate(each) for each in found])
+        SlotsBody(
+            at_ms=now_ms(),
+            why="" if status is None else status.slots_why,
+            held_back_bytes_per_s=None if status is None else status.held_back,
+            moved=moved,
+            slots=[SlotBody.model_validate(each) for each in found],
+        )
     )
+
+
+@routes.get("/v1/pipelines", response_model=PipelinesBody)
+async def pipelines(state: State, caller: Looking, flow: OnlyFlow = None) -> Response:
+    """The pipelines of flows that this driver leads."""
+    visible = frozenset(state.visible(caller, flow))
+    found = [
+        PipelineBody(flow=str(of), **asdict(each))
+        for (of, _), each in sorted(state.live.pipelines().items())
+        if of in visible
+    ]
+    return json_of(PipelinesBody(at_ms=now_ms(), pipelines=found))
 
 
 @routes.get("/v1/operations", response_model=OperationsBody)
@@ -228,12 +287,25 @@ def _why_not_ready(state: ApiState) -> list[str]:
     return reasons
 
 
-async def _first_page(state: ApiState, listing: Listing[Any], page_size: int) -> Response:
-    token = state.listings.keep(listing) if len(listing.rows) > page_size else ""
-    body = await state.off_loop(page_bytes, listing, token, 0, page_size)
-    return json_of_bytes(body)
+async def _first_page(
+    state: ApiState,
+    question: Hashable,
+    listed: Callable[[Snapshot], Listing[Any]],
+    page_size: int,
+) -> Response:
+    async def made() -> tuple[bytes, str]:
+        listing = await state.off_loop(listed, await state.snapshot())
+        token = state.listings.keep(listing) if len(listing.rows) > page_size else ""
+        return await state.off_loop(_tagged_page, listing, token, 0, page_size)
+
+    return json_of_bytes(*await state.pages.get(question, made))
+
+
+def _tagged_page(listing: Listing[Any], token: str, start: int, size: int) -> tuple[bytes, str]:
+    body = page_bytes(listing, token, start, size)
+    return body, etag_of_bytes(body)
 
 
 async def _page(state: ApiState, kind: str, page_token: str, page_size: int) -> Response:
     token, listing, start = state.listings.find(kind, page_token)
-    return json_of_bytes(await state.off_loop(page_bytes, listing, token, start, page_size))
+    return json_of_bytes(*await state.off_loop(_tagged_page, listing, token, start, page_size))

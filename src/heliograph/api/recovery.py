@@ -8,7 +8,6 @@ own, so that a comparison of records never holds up the driver's loop.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -23,6 +22,7 @@ from heliograph.api.operations import OperationBody
 from heliograph.api.problems import ApiProblem
 from heliograph.api.responses import json_of
 from heliograph.api.state import ApiState, FlowName, Known, State, require
+from heliograph.clock import ms_of
 from heliograph.config.schema import MirrorConfig
 from heliograph.failback import command as failback
 from heliograph.failback.context import FailbackOrder
@@ -34,8 +34,7 @@ from heliograph.failover.command import FailoverOrder
 from heliograph.failover.document import preview_document as failover_preview
 from heliograph.failover.document import report_document as failover_report
 from heliograph.failover.outputs import Mode
-from heliograph.failover.shortfall import UnmirroredTail
-from heliograph.model import FlowId
+from heliograph.model import FlowId, TopicName
 from heliograph.procedure.runner import Say
 
 routes: Final = APIRouter()
@@ -136,17 +135,23 @@ async def _leave(
 
     def order(of: FlowId) -> FailoverOrder:
         mode: Mode = "planned" if verb is PROMOTE else "unplanned"
-        return FailoverOrder(flow=of, mode=mode, skip_active=asked.skip_active)
+        topics = None if asked.topics is None else tuple(map(TopicName, asked.topics))
+        return FailoverOrder(
+            flow=of,
+            mode=mode,
+            skip_active=asked.skip_active,
+            topics=topics,
+            cut_ms=None if asked.cut is None else ms_of(asked.cut),
+            who=caller.name,
+        )
 
     def plan(of: FlowId) -> Plan:
         found = asyncio.run(failover.preview(config, order(of)))
         return found.refusal, failover_preview(found)
 
     def work(of: FlowId, say: Say) -> dict[str, Any]:
-        report = asyncio.run(failover.fail_over(config, order(of), say))
-        return {**failover_report(report), "topics": _topics(report.losses)}
+        return failover_report(asyncio.run(failover.fail_over(config, order(of), say)))
 
-    _refuse_topics(asked.topics)
     return await _carry_out(verb, flow, state, caller, plan, work, dry_run, if_match)
 
 
@@ -163,7 +168,10 @@ async def _come_back(
     config: MirrorConfig = state.live.config
 
     def order(of: FlowId) -> FailbackOrder:
-        return FailbackOrder(flow=of, choice=choice, may_delete=asked.may_delete)
+        topics = None if asked.topics is None else tuple(map(TopicName, asked.topics))
+        return FailbackOrder(
+            flow=of, choice=choice, may_delete=asked.may_delete, topics=topics, who=caller.name
+        )
 
     def plan(of: FlowId) -> Plan:
         return "", failback_preview(asyncio.run(failback.preview(config, order(of))))
@@ -171,7 +179,6 @@ async def _come_back(
     def work(of: FlowId, say: Say) -> dict[str, Any]:
         return failback_report(asyncio.run(failback.fail_back(config, order(of), say)))
 
-    _refuse_topics(asked.topics)
     return await _carry_out(verb, flow, state, caller, plan, work, dry_run, if_match)
 
 
@@ -199,25 +206,3 @@ async def _carry_out(
     answer.status_code = 202
     answer.headers["Location"] = f"/v1/operations/{begun.id}"
     return answer
-
-
-def _refuse_topics(topics: list[str] | None) -> None:
-    if topics is not None:
-        raise ApiProblem(400, "only whole flows can be failed over or back; leave `topics` out")
-
-
-def _topics(losses: tuple[UnmirroredTail, ...]) -> list[dict[str, Any]]:
-    """Topic by topic, as Cluster Linking answers its verbs."""
-    together: defaultdict[str, list[UnmirroredTail]] = defaultdict(list)
-    for loss in losses:
-        together[loss.source.topic].append(loss)
-    return [
-        {
-            "topic": topic,
-            "target_topic": each[0].target.topic,
-            "partitions": len(each),
-            "lost_records_min": sum(loss.records_min for loss in each),
-            "loss_is_known": all(loss.source_told for loss in each),
-        }
-        for topic, each in sorted(together.items())
-    ]

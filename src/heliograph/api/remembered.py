@@ -1,10 +1,14 @@
-"""The routes about what ledgers and clusters have: losses, drills, audits, groups. Driver only."""
+"""The routes about what ledgers and clusters have: losses, drills, audits, history, groups.
+
+Driver only.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
@@ -15,6 +19,8 @@ from heliograph.api.bodies import (
     DrillBody,
     DrillsBody,
     FlowProblem,
+    HistoryBody,
+    HistoryRow,
     LastAuditBody,
     LossBody,
     LossesBody,
@@ -24,6 +30,7 @@ from heliograph.api.responses import json_of
 from heliograph.api.state import Looking, OnlyFlow, State
 from heliograph.audit.plan import AuditEndNote, last_audit
 from heliograph.clock import now_ms
+from heliograph.decisions.history import history_of
 from heliograph.errors import WireError
 from heliograph.inspect.groups import GroupsStatus, read_groups
 from heliograph.inspect.groups_document import GroupsDocument
@@ -35,6 +42,7 @@ from heliograph.model import FlowId
 routes: Final = APIRouter()
 
 LOSSES_MAX: Final = 10_000
+HISTORY_MAX: Final = 10_000
 _REGEX_CHARS_MAX: Final = 256
 
 
@@ -48,7 +56,7 @@ async def losses(state: State, caller: Looking, flow: OnlyFlow = None) -> Respon
 @routes.get("/v1/drills", response_model=DrillsBody)
 async def drills(state: State, caller: Looking, flow: OnlyFlow = None) -> Response:
     """When each flow is drilled, and how its last drill went."""
-    found, problems = await state.of_ledgers(state.visible(caller, flow), _drill)
+    found, problems = await state.of_ledgers(state.visible(caller, flow), drill_of)
     return json_of(
         DrillsBody(
             at_ms=now_ms(),
@@ -66,6 +74,30 @@ async def audits(state: State, caller: Looking, flow: OnlyFlow = None) -> Respon
         AuditsBody(
             at_ms=now_ms(),
             audits=[_audit(flow, found[flow]) for flow in sorted(found)],
+            problems=_problems(problems),
+        )
+    )
+
+
+@routes.get("/v1/history", response_model=HistoryBody)
+async def history(
+    state: State,
+    caller: Looking,
+    flow: OnlyFlow = None,
+    limit: Annotated[int, Query(ge=1, le=HISTORY_MAX, description="Rows at most.")] = 1_000,
+) -> Response:
+    """Who changed what, when, and what became of it; as `heliograph decisions --history`."""
+    at_ms = now_ms()
+    found, problems = await state.of_ledgers(
+        state.visible(caller, flow), lambda view: history_of(view, at_ms)
+    )
+    rows = [(of, each) for of, changes in found.items() for each in changes]
+    rows.sort(key=lambda row: (-row[1].at_ms, row[0], row[1].id))
+    return json_of(
+        HistoryBody(
+            at_ms=at_ms,
+            total=len(rows),
+            changes=[HistoryRow(flow=str(of), **asdict(each)) for of, each in rows[:limit]],
             problems=_problems(problems),
         )
     )
@@ -131,7 +163,7 @@ def _loss(flow: FlowId, loss: LossEntry) -> LossBody:
     )
 
 
-def _drill(view: LedgerView) -> DrillBody:
+def drill_of(view: LedgerView) -> DrillBody:
     try:
         schedule = schedule_of(view)
     except WireError:

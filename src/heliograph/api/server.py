@@ -27,8 +27,9 @@ from heliograph.api.guard import guarded
 from heliograph.api.state import ApiState
 from heliograph.config.api import Address, ApiConfig, ApiTlsConfig
 from heliograph.connect.of_file import FileConnectors
-from heliograph.driver.run import LiveMirror, Service
+from heliograph.driver.live import LiveMirror, Service
 from heliograph.errors import ConfigError, InvariantError
+from heliograph.inspect.why_reading import Values, no_values
 
 log = logging.getLogger("heliograph")
 
@@ -42,13 +43,16 @@ Made = Callable[[Address, Tokens | None], ASGIApp]
 """Makes what is served, once its address and the tokens are known."""
 
 
-def api_service(config: ApiConfig) -> Service:
-    """Serves while the mirror runs; raises `ConfigError` on entering where it cannot."""
+def api_service(config: ApiConfig, values: Values = no_values) -> Service:
+    """Serves while the mirror runs; raises `ConfigError` on entering where it cannot.
+
+    `values` knows which line of the file each key of a flow comes from.
+    """
 
     @asynccontextmanager
     async def serve(live: LiveMirror) -> AsyncIterator[Address]:
         def make(address: Address, tokens: Tokens | None) -> ASGIApp:
-            state = ApiState(live=live, tokens=tokens)
+            state = ApiState(live=live, tokens=tokens, values=values)
             herder = FileConnectors(live, str(address))
             shared = ConnectState(
                 herder=herder, tokens=tokens, tries=state.tries, trail=state.trail
@@ -106,6 +110,14 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """The driver's own handlers stay."""
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Nor does a connection outlive the server: one that was accepted at the last moment was
+        told nothing, and neither was one whose request could not be ended in time."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # sockets are closed at the loop's next turn
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Annotated, Any, Final, Protocol, TypeVar
@@ -17,12 +18,16 @@ from heliograph.api.access import UNNAMED, Caller, FailedTries, Role, Tokens
 from heliograph.api.lanes import Listings, Snapshot
 from heliograph.api.operations import Operations
 from heliograph.api.problems import ApiProblem
+from heliograph.api.shared import Shared
 from heliograph.api.trail import Trail
 from heliograph.broker.blocking import blocking
 from heliograph.clock import now_ms
-from heliograph.driver.run import LiveMirror
+from heliograph.driver.live import LiveMirror
 from heliograph.errors import MirrorError
+from heliograph.health.sight import LedgerFacts, facts_of
+from heliograph.inspect.why_reading import Values, no_values
 from heliograph.ledger.view import LedgerView
+from heliograph.metrics.scrape import Metrics
 from heliograph.model import FlowId, LaneId, LaneLoad, SlotId
 
 T = TypeVar("T")
@@ -40,11 +45,19 @@ class ApiState:
     tries: FailedTries = field(default_factory=FailedTries)
     operations: Operations = field(default_factory=Operations)
     listings: Listings = field(default_factory=Listings)
+    pages: Shared[tuple[bytes, str]] = field(default_factory=Shared)
+    """First pages of lists, with their versions."""
     trail: Trail = field(default_factory=Trail)
     began_ms: int = field(default_factory=now_ms)
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    values: Values = no_values
+    """Which line of the file each key of a flow comes from, where the file is at hand."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One look at the clusters at a time."""
+    metrics: Metrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metrics", Metrics(self.live))
 
     @property
     def flows(self) -> tuple[FlowId, ...]:
@@ -66,7 +79,8 @@ class ApiState:
             return frozenset({flow})
         return frozenset(flow for flow in self.flows if caller.may(Role.LOOK, flow))
 
-    def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> Snapshot:
+        lag = await self.live.lag()
         status = self.live.status()
         placed: Mapping[LaneId, SlotId] = {} if status is None else self.live.placed()
         loads: Mapping[LaneId, LaneLoad] = {} if status is None else self.live.loads()
@@ -77,6 +91,7 @@ class ApiState:
             loads=loads,
             config=self.live.config,
             decided={flow: self.live.decided(flow) for flow in self.flows},
+            lag=lag,
         )
 
     async def off_loop(self, work: Callable[..., T], *arguments: object) -> T:
@@ -98,6 +113,15 @@ class ApiState:
 
         await asyncio.gather(*map(ask, sorted(flows)))
         return found, problems
+
+    async def facts(self, flows: Iterable[FlowId]) -> dict[FlowId, LedgerFacts]:
+        """As ledgers were last read, which a driver does twice a second: nothing is asked now."""
+        return {
+            flow: await self.live.ledgers.ask_recent(
+                flow, lambda view: facts_of(view, now_ms()), math.inf
+            )
+            for flow in flows
+        }
 
     def _flow_names(self) -> str:
         return ", ".join(map(str, self.flows)) or "none"

@@ -30,7 +30,7 @@ from heliograph.config.api import Address, ApiConfig
 from heliograph.decisions.decide import Draft, Outcome, decide, known_topics, read_decisions
 from heliograph.decisions.decision import Breadth, Scope, Verb, scope_of
 from heliograph.decisions.orders import FlowOrders, orders_of
-from heliograph.driver.run import LiveMirror, Service
+from heliograph.driver.live import LiveMirror, Service
 from heliograph.errors import MirrorError
 from heliograph.model import (
     FlowId,

@@ -18,7 +18,7 @@ from heliograph.api.state import ApiState
 from heliograph.api.trail import Trail
 from heliograph.config.api import Address, ApiConfig
 from heliograph.connect.worker import ConnectWorker
-from heliograph.driver.run import LiveMirror
+from heliograph.driver.live import LiveMirror
 
 
 @asynccontextmanager
@@ -61,7 +61,7 @@ class _Current:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         live = self._worker.live()
         if live is None:
-            problem = ApiProblem(503, "the mirror is being started with its new connectors")
+            problem = ApiProblem(503, "the mirror is being started, or ends")
             await answer(problem)(scope, receive, send)
             return
         if self._made is None or self._made[0] is not live:

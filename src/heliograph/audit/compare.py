@@ -23,6 +23,7 @@ from heliograph.audit.align import (
 from heliograph.audit.extras import Extra, FindingCollector
 from heliograph.audit.findings import Finding, FindingKind, UnitResult
 from heliograph.audit.reading import FETCH_BYTES, BatchView, LogReader, Record, RecordReader
+from heliograph.audit.source_side import source_reader
 from heliograph.audit.units import AuditUnit, UnitMap
 from heliograph.broker.cluster import Cluster
 from heliograph.errors import BrokerError
@@ -105,7 +106,7 @@ class _Comparison:
             await self._target.close()
         self._found.is_timeless = self._source.is_timeless
         tally, repaired = await self._found.judged(
-            self._clusters[0], searches_far=self._sample is None
+            *self._clusters, searches_far=self._sample is None
         )
         unit, judged = self._unit, self._equal + self._differing
         return UnitResult(
@@ -122,6 +123,7 @@ class _Comparison:
             counts=dict(tally.counts),
             repaired=repaired,
             timestamps_compared=not self._source.is_timeless,
+            left_out_records=self._source.left_out,
         )
 
     async def _walk(self) -> None:
@@ -378,11 +380,11 @@ class _Comparison:
         self._source.is_timeless = self._target.is_timeless = is_timeless
 
     def _source_from(self, start: int) -> RecordReader:
-        return LogReader(
+        return source_reader(
             self._clusters[0],
-            self._unit.lane.source,
+            self._clusters[1],
+            self._unit,
             start,
-            read_committed=self._unit.read_committed,
             likely_end=self._source_end,
             fetch_bytes_max=self._fetch_bytes_max(),
         )

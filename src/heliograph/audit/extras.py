@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from heliograph.audit.findings import Finding, FindingKind, Tally, gathered, ranges_of
-from heliograph.audit.origin import repaired_offset, without_origin
+from heliograph.audit.origin import is_replayed, repaired_offset, without_origin
 from heliograph.audit.reading import Damaged, LogReader, Record
+from heliograph.audit.source_side import source_reader
 from heliograph.audit.units import AuditUnit
 from heliograph.broker.cluster import Cluster
 from heliograph.errors import BrokerError
@@ -86,7 +87,7 @@ class FindingCollector:
         self._sure = Tally()
 
     async def judged(
-        self, source: Cluster, *, searches_far: bool = True
+        self, source: Cluster, target: Cluster, *, searches_far: bool = True
     ) -> tuple[Tally, tuple[OffsetRange, ...]]:
         """Every finding, and the source offsets that an earlier repair appended again.
 
@@ -113,7 +114,7 @@ class FindingCollector:
             else:
                 note = f"says that it is source {offset}, but differs from it"
                 findings.append(_foreign(extra.target_offset, note))
-        originals = await self._originals(source, unknown, searches_far=searches_far)
+        originals = await self._originals(source, target, unknown, searches_far=searches_far)
         for extra in unknown:
             original = originals.get(extra.content)
             findings.append(
@@ -125,10 +126,10 @@ class FindingCollector:
         return gathered(findings, self._sure), ranges_of(repaired)
 
     async def _originals(
-        self, source: Cluster, extras: list[Extra], *, searches_far: bool
+        self, source: Cluster, target: Cluster, extras: list[Extra], *, searches_far: bool
     ) -> dict[Record, int]:
         """Source offsets of records with the content of these; what is nowhere is left out."""
-        search = _Search(source, self._unit, is_timeless=self.is_timeless)
+        search = _Search(source, target, self._unit, is_timeless=self.is_timeless)
         search.wanted = {one.content for one in extras if not isinstance(one.content, Damaged)}
         span = self._unit.source_range
         nears = sorted({one.source_offset // _NEAR_RECORDS for one in extras})[:_NEAR_MAX]
@@ -218,7 +219,10 @@ def _claimed(unit: AuditUnit, content: Record) -> int | None:
 
 
 async def _is_as_claimed(source: Cluster, unit: AuditUnit, extra: Extra, offset: int) -> bool:
-    """Whether a repaired record is the one it stands for; a source that lost it cannot object."""
+    """Whether a repaired record is the one it stands for; a source that lost it cannot object, and
+    of a record that was replayed it is another's to say."""
+    if not isinstance(extra.content, Damaged) and is_replayed(extra.content):
+        return True
     side = LogReader(source, unit.lane.source, offset, read_committed=unit.read_committed)
     try:
         offsets, contents = await side.window(1)
@@ -236,8 +240,11 @@ async def _is_as_claimed(source: Cluster, unit: AuditUnit, extra: Extra, offset:
 class _Search:
     """For records by their content, in stretches of the source."""
 
-    def __init__(self, source: Cluster, unit: AuditUnit, *, is_timeless: bool) -> None:
-        self._source, self._unit, self._is_timeless = source, unit, is_timeless
+    def __init__(
+        self, source: Cluster, target: Cluster, unit: AuditUnit, *, is_timeless: bool
+    ) -> None:
+        self._source, self._target = source, target
+        self._unit, self._is_timeless = unit, is_timeless
         self.wanted: set[Record] = set()
         self.found: dict[Record, int] = {}
 
@@ -245,12 +252,8 @@ class _Search:
         """Move what is among these source records from `wanted` to `found`."""
         if not self.wanted:
             return
-        side = LogReader(
-            self._source,
-            self._unit.lane.source,
-            start,
-            read_committed=self._unit.read_committed,
-            likely_end=start + records,
+        side = source_reader(
+            self._source, self._target, self._unit, start, likely_end=start + records
         )
         side.is_timeless = self._is_timeless
         left = records

@@ -58,6 +58,8 @@ class UnitResult:
     """Of `records`, in batches that were equal byte by byte."""
     expired_records: int = 0
     """Gone by retention or compaction on one side; no fault."""
+    left_out_records: int = 0
+    """Of the source, that the flow's transforms drop or fail on; those are nowhere compared."""
     findings: tuple[Finding, ...] = ()
     counts: Mapping[FindingKind, int] = field(default_factory=dict)
     """Records of each kind, whatever `findings` has room for."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from heliograph.letters.replay import REPLAYED_HEADER
 from heliograph.model import LaneId
 from heliograph.wire.opened import Content
 
@@ -22,11 +23,20 @@ def repaired_offset(lane: LaneId, content: Content) -> int | None:
     """The source offset a record of the lane's target says it stands for; None if it does not."""
     prefix = origin_of(lane, 0)[:-1]
     for name, value in content[3]:
-        if name == ORIGIN_HEADER and value is not None and value.startswith(prefix):
+        if (
+            name in (ORIGIN_HEADER, REPLAYED_HEADER)
+            and value is not None
+            and value.startswith(prefix)
+        ):
             number = value[len(prefix) :]
             if number.isdigit() and len(number) <= 19:
                 return int(number)
     return None
+
+
+def is_replayed(content: Content) -> bool:
+    """Whether `heliograph letters replay` put the record there, repaired perhaps."""
+    return any(name == REPLAYED_HEADER for name, _ in content[3])
 
 
 def without_origin(content: Content) -> Content:

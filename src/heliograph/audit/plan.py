@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Final
 
-from heliograph.audit.findings import Finding, FindingKind
+from heliograph.audit.findings import Finding, FindingKind, ranges_of
 from heliograph.audit.units import AuditUnit
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.broker.log import fetch_once
@@ -23,7 +23,8 @@ from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.memo import Memo, OffsetPair
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.view import LedgerView
-from heliograph.model import LaneId, OffsetRange, TopicPartition
+from heliograph.letters.notes import notes_of
+from heliograph.model import LaneId, OffsetRange, StallReason, TopicPartition
 from heliograph.wire.batch import parse_header
 
 UNIT_RECORDS_MAX: Final = 500_000
@@ -32,6 +33,7 @@ _UNIT_RECORDS_MIN: Final = 1_000
 _LOOK_BYTES: Final = 128 * 1024
 _LOOKS_AT_ONCE: Final = 32
 _SUBJECT: Final = "audit"
+_SKIPPED: Final = (StallReason.TRANSFORM_FAILED, StallReason.REFUSED_BY_TARGET)
 _REPAIRS: Final = "audit.repaired"
 _NOTED_FINDINGS_MAX: Final = 100
 _NOTED_REPAIRS_MAX: Final = 10_000
@@ -144,6 +146,7 @@ def cut_units(
     read_committed: bool,
     producer_id: int = -1,
     target_end: int | None = None,
+    left_out: Sequence[OffsetRange] = (),
 ) -> list[AuditUnit]:
     """`[start, end)` of a lane in units that one worker can take."""
     runs, first = location.record.runs, _first_position(location)
@@ -160,15 +163,23 @@ def cut_units(
         if len(following) == RUNS_PER_ENTRY_MAX:
             wanted_end = following.pop().position
         is_last = wanted_end == location.position
+        source_start = None if position == first else runs.source_offset_at(position - 1) + 1
+        last_offset = runs.source_offset_at(wanted_end - 1)
         units.append(
             AuditUnit(
+                left_out=tuple(
+                    part
+                    for part in left_out
+                    if part.end > (source_start or 0) and (is_last or part.start < last_offset)
+                ),
                 lane=location.lane,
                 target=location.target,
                 start_position=position,
                 end_position=wanted_end,
                 runs=(here, *following),
                 read_committed=read_committed,
-                source_start=None if position == first else runs.source_offset_at(position - 1) + 1,
+                transforms=location.transforms,
+                source_start=source_start,
                 target_start=None if position == first else runs.target_offset_at(position - 1) + 1,
                 source_end=location.source_next_offset if is_last else None,
                 target_end=target_end if is_last else None,
@@ -177,6 +188,22 @@ def cut_units(
         )
         position = wanted_end
     return units
+
+
+def left_out_of(view: LedgerView, lane: TopicPartition) -> tuple[OffsetRange, ...]:
+    """Source offsets of records that could not be mirrored, as far as it can be read."""
+    record = view.lane(lane.topic, lane.partition)
+    skipped = [
+        offset
+        for loss in (record.losses if record is not None else ())
+        if loss.reason in _SKIPPED
+        for offset in range(loss.lost.start, loss.lost.end)
+    ]
+    try:
+        letters = [each.offset for note in notes_of(view, lane) for each in note.letters]
+    except WireError:
+        letters = []
+    return tuple(ranges_of([*skipped, *letters]))
 
 
 def _runs_between(runs: Runs, start: int, end: int) -> list[Run]:
@@ -219,6 +246,7 @@ async def plan_lanes(
                 read_committed=read_committed,
                 producer_id=producer_id,
                 target_end=_known(ends[location.target]),
+                left_out=left_out_of(view, location.lane.source),
             )
         picked = [unit for unit in units if choice.sample >= 1 or chosen.random() < choice.sample]
         if units and not picked:

@@ -108,6 +108,8 @@ class RecordReader(ABC):
         self.log_start = 0
         """What lies before is gone; known once something was read."""
         self.bytes = 0
+        self.left_out = 0
+        """Records that transforms drop (`source_side`)."""
         self.is_timeless = False
         """Whether timestamps are left out, because the other side has only its own."""
         self._pieces: deque[BatchView] = deque()

@@ -19,11 +19,12 @@ from heliograph.audit.reading import Damaged, LogReader
 from heliograph.audit.run import LaneFinding
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.cluster import Cluster, open_cluster
-from heliograph.broker.records import Record, RecordWriter
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, NotAuthorised
 from heliograph.ledger.access import open_ledger
+from heliograph.ledger.listed import ListedWriter, list_producer
 from heliograph.model import FlowId, LaneId, OffsetRange, Offsets, TopicName, TopicPartition
+from heliograph.wire.batch import Stamp
 from heliograph.wire.opened import Content
 
 _RECORDS_AT_ONCE: Final = 1_000
@@ -72,23 +73,22 @@ def repair(config: MirrorConfig, flow: FlowId, findings: Iterable[LaneFinding]) 
     settings = config.flow(flow)
     compacted = _compacted(config, flow, {target.topic for target, _ in missing.values()})
     appended: dict[LaneId, tuple[OffsetRange, ...]] = {}
-    writer = RecordWriter(config.target_of(flow)) if missing else None
-    try:
-        for lane, (target, ranges) in missing.items():
-            why = _why_not(settings, compacted.get(target.topic, ""))
-            done: tuple[OffsetRange, ...] = ()
-            if not why and writer is not None:
-                done, why = asyncio.run(_append_lane(config, writer, lane, target, ranges))
-            if done:
-                appended[lane] = done
-            refused += _left_over(lane, target, ranges, done, why)
-    finally:
-        if writer is not None:
-            writer.close()
+    stamp: Stamp | None = None
+    for lane, (target, ranges) in missing.items():
+        why = _why_not(settings, compacted.get(target.topic, ""))
+        done: tuple[OffsetRange, ...] = ()
+        if not why:
+            stamp = stamp or asyncio.run(_listed(config, flow))
+            done, why = asyncio.run(_append_lane(config, stamp, lane, target, ranges))
+        if done:
+            appended[lane] = done
+        refused += _left_over(lane, target, ranges, done, why)
     return RepairReport(appended=appended, refused=tuple(refused))
 
 
 def _why_not(settings: FlowConfig, compacted: str) -> str:
+    if any(not each.names_topics for each in settings.transforms):
+        return "records of the flow go through transforms, and this would append them as they were"
     if settings.offsets is Offsets.PRESERVE:
         return "offsets are preserved: one record more would move all that follow"
     return compacted
@@ -110,15 +110,23 @@ def _compacted(
     return found
 
 
+async def _listed(config: MirrorConfig, flow: FlowId) -> Stamp:
+    """Whom the records are appended as: a flow the other way must not send them back."""
+    async with open_ledger(config, flow) as ledger:
+        return await list_producer(ledger.target, ledger.store, flow)
+
+
 async def _append_lane(
     config: MirrorConfig,
-    writer: RecordWriter,
+    stamp: Stamp,
     lane: LaneId,
     target: TopicPartition,
     ranges: list[OffsetRange],
 ) -> tuple[tuple[OffsetRange, ...], str]:
     """What was appended, and why not the rest."""
     source = open_cluster(config.source_of(lane.flow), "consumer")
+    to = open_cluster(config.target_of(lane.flow), "producer")
+    writer = ListedWriter(to, stamp)
     done: list[int] = []
     why = "the source has them no more"
     read_committed = config.flow(lane.flow).read_committed
@@ -128,13 +136,13 @@ async def _append_lane(
             records = await _records(source, lane, part, read_committed=read_committed)
             for start in range(0, len(records), _RECORDS_AT_ONCE):
                 some = records[start : start + _RECORDS_AT_ONCE]
-                rows = [_record(lane, offset, content) for offset, content in some]
-                await asyncio.to_thread(writer.write, target.topic, rows)
+                await writer.append(target, [_with_origin(lane, *each) for each in some])
                 done += [offset for offset, _ in some]
     except BrokerError as exc:
         why = str(exc)
     finally:
         source.close()
+        to.close()
         if done:
             await _note(config, lane, done)
     return ranges_of(done), why
@@ -154,20 +162,13 @@ async def _records(
     return [
         (offset, content)
         for offset, content in zip(offsets, contents, strict=True)
-        # librdkafka takes a timestamp of 0 or less for "now".
-        if offset < part.end and not isinstance(content, Damaged) and content[0] > 0
+        if offset < part.end and not isinstance(content, Damaged)
     ]
 
 
-def _record(lane: LaneId, offset: int, content: Content) -> Record:
+def _with_origin(lane: LaneId, offset: int, content: Content) -> Content:
     timestamp_ms, key, value, headers = content
-    return Record(
-        key=key,
-        value=value,
-        timestamp_ms=timestamp_ms,
-        partition=lane.source.partition,
-        headers=(*headers, (ORIGIN_HEADER, origin_of(lane, offset))),
-    )
+    return timestamp_ms, key, value, (*headers, (ORIGIN_HEADER, origin_of(lane, offset)))
 
 
 async def _note(config: MirrorConfig, lane: LaneId, offsets: Iterable[int]) -> None:

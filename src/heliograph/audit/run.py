@@ -63,6 +63,7 @@ class TopicTally:
     bytes: int = 0
     unopened_records: int = 0
     expired_records: int = 0
+    left_out_records: int = 0
     repaired_records: int = 0
     timestamps_compared: bool = True
     counts: Counter[FindingKind] = field(default_factory=Counter)
@@ -72,6 +73,7 @@ class TopicTally:
         self.bytes += result.bytes
         self.unopened_records += result.unopened_records
         self.expired_records += result.expired_records
+        self.left_out_records += result.left_out_records
         self.repaired_records += result.repaired_records
         self.timestamps_compared &= result.timestamps_compared
 

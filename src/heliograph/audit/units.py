@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from heliograph.config.transforms import TransformConfig
 from heliograph.errors import InvariantError
 from heliograph.ledger.runs import Run
 from heliograph.model import LaneId, OffsetRange, TopicPartition
@@ -26,6 +27,10 @@ class AuditUnit:
     """In order; the first covers `start_position`, none begins at or after `end_position`."""
     is_compacted: bool = False
     read_committed: bool = True
+    transforms: tuple[TransformConfig, ...] = ()
+    """Of the flow, as it is configured now."""
+    left_out: tuple[OffsetRange, ...] = ()
+    """Source offsets of records that could not be mirrored: dead letters, and those skipped."""
     source_start: int | None = None
     """After the record before the unit; None: at the unit's first record."""
     target_start: int | None = None

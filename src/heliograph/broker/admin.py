@@ -207,6 +207,10 @@ class ClusterAdmin:
             answers = self._ask(self._client.create_topics, new, operation_timeout=self._timeout_s)
             already = (KafkaError.TOPIC_ALREADY_EXISTS,)
             outcomes |= self._outcomes(answers, "CREATE", already)
+            if len(some) < len(topics):
+                # Asked for all at once, a broker makes logs for minutes and answers nobody.
+                made = [topic for topic in some if outcomes.get(topic.name) is Change.DONE]
+                self.await_partitions({topic.name: topic.partitions for topic in made})
         return {
             topic.name: self._told(topic, outcomes[topic.name])
             for topic in topics

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from heliograph.errors import InvariantError
 
@@ -56,9 +56,14 @@ def on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], T]) -> T:
     async def call() -> T:
         return function()
 
+    return asked_of_loop(loop, call)
+
+
+def asked_of_loop(loop: asyncio.AbstractEventLoop, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """As `on_loop`, of an answer that the loop has to wait for itself."""
     if asyncio._get_running_loop() is loop:
         raise InvariantError("the loop cannot wait for itself")
-    return asyncio.run_coroutine_threadsafe(call(), loop).result()
+    return asyncio.run_coroutine_threadsafe(ask(), loop).result()
 
 
 async def end_other_tasks() -> None:

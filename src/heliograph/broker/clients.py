@@ -28,17 +28,35 @@ class Clients:
     def __init__(self, config: MirrorConfig) -> None:
         self.said: Final = LogOnce()
         """Remarks about clusters: flows share them, so that none repeats another's."""
-        self._config = config
-        self._timeouts_s: dict[ClusterAlias, float] = {}
-        for flow in config.pairs:
-            for alias in (flow.id.source, flow.id.target):
-                wanted_s = flow.connector.admin_timeout_ms / 1000
-                self._timeouts_s[alias] = max(wanted_s, self._timeouts_s.get(alias, 0.0))
         self._lock = threading.Lock()
         self._admins: list[tuple[ClusterConfig, ClusterAdmin]] = []
         self._groups: list[tuple[ClusterConfig, GroupAdmin]] = []
         self._acls: list[tuple[ClusterConfig, AclAdmin]] = []
         self._writers: list[tuple[ClusterConfig, RecordWriter]] = []
+        self._config, self._timeouts_s = config, _timeouts_s(config)
+
+    def use(self, config: MirrorConfig) -> list[RecordWriter]:
+        """Be those of this configuration: whose settings are as before go on.
+
+        Returns writers that nobody gets any more, to be closed once those who have them are done.
+        """
+        wanted: list[ClusterConfig] = []
+        for pair in config.pairs:
+            wanted += [
+                config.source_of(pair.id),
+                config.target_of(pair.id),
+                config.offset_syncs_of(pair.id),
+            ]
+        timeouts_s = _timeouts_s(config)
+        with self._lock:
+            kept = {alias for alias, s in timeouts_s.items() if self._timeouts_s.get(alias) == s}
+            self._config, self._timeouts_s = config, timeouts_s
+            self._admins = [m for m in self._admins if m[0] in wanted and m[0].alias in kept]
+            self._groups = [made for made in self._groups if made[0] in wanted]
+            self._acls = [made for made in self._acls if made[0] in wanted]
+            stale = [writer for settings, writer in self._writers if settings not in wanted]
+            self._writers = [made for made in self._writers if made[0] in wanted]
+        return stale
 
     def source(self, flow: FlowId) -> ClusterConfig:
         return self._config.source_of(flow)
@@ -79,3 +97,11 @@ class Clients:
                 found = make(cluster)
                 made.append((cluster, found))
             return found
+
+
+def _timeouts_s(config: MirrorConfig) -> dict[ClusterAlias, float]:
+    found: dict[ClusterAlias, float] = {}
+    for flow in config.pairs:
+        for alias in (flow.id.source, flow.id.target):
+            found[alias] = max(flow.connector.admin_timeout_ms / 1000, found.get(alias, 0.0))
+    return found

@@ -29,9 +29,18 @@ from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Connection, open_connection
 from heliograph.broker.round_trip import RoundTrip
 from heliograph.broker.tls_probe import missing_tls
+from heliograph.broker.traffic import Traffic
 from heliograph.config.clients import aiokafka_settings, without_listeners
+from heliograph.config.registry import RegistryConfig
 from heliograph.config.schema import ClientRole, ClusterConfig
-from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NotAuthorised, WireError
+from heliograph.errors import (
+    BrokerError,
+    BrokerUnreachable,
+    LeaderMoved,
+    MirrorError,
+    NotAuthorised,
+    WireError,
+)
 from heliograph.model import ClusterAlias, TopicId, TopicName, TopicPartition
 
 EARLIEST: Final = -2
@@ -77,12 +86,14 @@ def open_cluster(config: ClusterConfig, role: ClientRole, *, only_reads: bool = 
 
     `only_reads` is for those who look with a producer's credentials, and so need no more than READ.
     """
-    return Cluster(
+    cluster = Cluster(
         config.alias,
         config.bootstrap_servers,
         aiokafka_settings(config, role),
         needs="READ" if only_reads else _NEEDS[role],
     )
+    cluster.registry = config.registry
+    return cluster
 
 
 class Cluster:
@@ -98,6 +109,8 @@ class Cluster:
         needs: str = "DESCRIBE",
     ) -> None:
         self.alias = alias
+        self.registry = RegistryConfig()
+        """How the schema registry beside it is reached; asked by transforms alone."""
         self._needs = needs
         """What is done to topics here: a broker that hides one says only that it is hidden."""
         self._bootstrap = without_listeners(bootstrap)
@@ -112,6 +125,8 @@ class Cluster:
         self._connections: dict[tuple[int, str], Connection] = {}
         self._locks: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._round_trips: defaultdict[int, RoundTrip] = defaultdict(RoundTrip)
+        self.traffic = Traffic()
+        """Of what carries records; other questions are not counted."""
 
     def round_trip(self, broker: int) -> RoundTrip:
         """As all connections to the broker have heard it."""
@@ -191,10 +206,10 @@ class Cluster:
             address = self._brokers.get(broker)
             if address is None:
                 raise LeaderMoved(f"cluster {self.alias}: broker {broker} is not known")
-            closings = self._closings
+            closings, settings = self._closings, self._settings
             opened = await open_connection(
                 *address,
-                self._settings,
+                settings,
                 cluster=self.alias,
                 on_round_trip=self.round_trip(broker).heard,
             )
@@ -204,6 +219,8 @@ class Cluster:
                 raise BrokerUnreachable(f"cluster {self.alias}: closed while it was connected to")
             if found is not None:
                 found.retire()
+            if settings is not self._settings:
+                opened.expire()
             self._connections[key] = opened
             return opened
 
@@ -264,6 +281,14 @@ class Cluster:
             )
 
         return await self._ask_of_producers(partitions, is_there)
+
+    async def producer_ids(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, frozenset[int] | BrokerError]:
+        """Of the producers that the leader remembers: a broker keeps no names of clients."""
+        return await self._ask_of_producers(
+            partitions, lambda row: frozenset(int(p.producer_id) for p in row.active_producers)
+        )
 
     async def _ask_of_producers(
         self, partitions: Iterable[TopicPartition], value: Callable[[Any], V]
@@ -341,6 +366,25 @@ class Cluster:
     async def ask_any(self, message: Any, answer_type: type[Any]) -> Any:
         """One exchange of kio's typed messages with whichever broker answers."""
         return await self._ask_any(message, answer_type)
+
+    async def reconnect(self, bootstrap: Iterable[str], settings: dict[str, Any]) -> None:
+        """Connect so from here on; connections there are end once all they carry is answered.
+
+        Brokers may have other addresses for these settings, so they are asked for first. Where
+        nobody answers, the ones that are known are tried: whoever needs them says what fails.
+        """
+        self._bootstrap, self._settings = without_listeners(bootstrap), settings
+        asked = Cluster(self.alias, self._bootstrap, settings)
+        try:
+            await asked.refresh(())
+        except MirrorError:
+            asked._brokers = self._brokers
+        finally:
+            asked.close()
+        if settings is self._settings:
+            self._brokers = asked._brokers
+            for connection in self._connections.values():
+                connection.expire()
 
     def close(self) -> None:
         self._closings += 1

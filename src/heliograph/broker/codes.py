@@ -45,6 +45,17 @@ OUT_OF_PLACE: Final = frozenset(
 )
 
 
+UNWRITABLE: Final = frozenset(
+    {
+        ErrorCode.message_too_large,
+        ErrorCode.record_list_too_large,
+        ErrorCode.invalid_timestamp,
+        ErrorCode.invalid_record,
+    }
+)
+"""What a topic refuses a record for, whoever sends it and however often."""
+
+
 def code_name(code: int) -> str:
     try:
         return ErrorCode(code).name.upper()

@@ -42,6 +42,9 @@ WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 
 _LENGTH: Final = struct.Struct(">i")
 _REQUEST_HEADER: Final = struct.Struct(">hhi")
+_MIN_RTT_AT: Final = 148  # tcpi_min_rtt of Linux's tcp_info, in microseconds
+_TCP_INFO_BYTES: Final = _MIN_RTT_AT + 4
+_NO_RTT: Final = 2**32 - 1
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 Answer = memoryview | BaseException
@@ -105,6 +108,10 @@ class Connection:
         (KIP-368), with all that is on its way."""
         return self._due_s is not None and monotonic_s() >= self._due_s
 
+    def expire(self) -> None:
+        """Another connection should take over from now on, as where the session is about to end."""
+        self._due_s = monotonic_s()
+
     def retire(self) -> None:
         """Close as soon as all requests are answered; from here on there are no new ones."""
         self._is_retired = True
@@ -118,6 +125,11 @@ class Connection:
         """Whether the broker answers requests of this kind and version."""
         low, high = self._versions.get(api_key, (0, -1))
         return low <= version <= high
+
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """Of each request the broker knows, the lowest and the highest version."""
+        return dict(self._versions)
 
     def version_of(self, api_key: int, lowest: int, highest: int) -> int:
         """The newest version both sides know; a broker that is too old gets one clear sentence."""
@@ -253,6 +265,19 @@ class Connection:
         if held is not None:
             waiting += _unacknowledged_bytes(held.fileno())
         return self._heard_bytes + self._written_bytes - waiting
+
+    def kernel_round_trip_s(self) -> float | None:
+        """The shortest that the kernel has seen on this connection, which a busy broker does not
+        make longer; None where the system does not tell."""
+        held = None if self._transport is None else self._transport.get_extra_info("socket")
+        option = getattr(socket, "TCP_INFO", None)
+        if held is None or option is None:
+            return None
+        told = held.getsockopt(socket.IPPROTO_TCP, option, _TCP_INFO_BYTES)
+        if len(told) < _TCP_INFO_BYTES:
+            return None
+        (micros,) = struct.unpack_from("=I", told, _MIN_RTT_AT)
+        return micros / 1_000_000 if 0 < micros < _NO_RTT else None
 
     def attach(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer

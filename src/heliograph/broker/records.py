@@ -78,7 +78,7 @@ class RecordWriter:
             self._hand_over(producer, topic, record, settled, deadline_s)
         # Each record fails by itself at the time-out, so this wait ends; the grace is for that.
         while settled.count < len(records) and monotonic_s() < deadline_s + _SETTLE_GRACE_S:
-            producer.poll(_POLL_S)
+            self._poll(producer, topic)
         if settled.failure is not None:
             raise self._failed(producer, KafkaException(settled.failure), topic)
         if settled.count < len(records):
@@ -131,14 +131,27 @@ class RecordWriter:
                     raise BrokerUnreachable(
                         f"cluster {self.alias}: topic {topic}: too much is waiting to be written"
                     ) from exc
-                producer.poll(_POLL_S)
+                self._poll(producer, topic)
             except KafkaException as exc:
                 raise self._failed(producer, exc, topic) from exc
             else:
                 return
 
+    def _poll(self, producer: Any, topic: TopicName) -> None:
+        try:
+            producer.poll(_POLL_S)
+        except KafkaException as exc:
+            # An error that ends the producer is raised here, not handed to `error_cb`.
+            raise self._failed(producer, exc, topic) from exc
+
     def _failed(self, producer: Any, exc: KafkaException, topic: TopicName) -> BrokerError:
         error: KafkaError = exc.args[0]
+        if error.code() == KafkaError._FATAL:
+            # Says only that there was one before; which one is told at the next poll, once.
+            try:
+                producer.poll(0)
+            except KafkaException as first:
+                exc = first
         if error.fatal() or error.code() == KafkaError._FATAL:
             # An idempotent producer that lost count refuses everything from then on.
             with self._lock:

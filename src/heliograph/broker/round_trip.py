@@ -9,6 +9,8 @@ from heliograph.clock import monotonic_s
 FAR_S: Final = 0.005
 """From this round trip on, one request at a time leaves a link idle for long."""
 _WINDOW_S: Final = 600.0
+_OVERDUE_S: Final = 5.0
+_OVERDUE_ROUND_TRIPS: Final = 3.0
 
 
 class RoundTrip:
@@ -29,6 +31,11 @@ class RoundTrip:
     def is_far(self) -> bool:
         return self.seconds >= FAR_S
 
+    @property
+    def overdue_s(self) -> float:
+        """After how long the way there and back no longer explains why there is no answer."""
+        return max(_OVERDUE_S, _OVERDUE_ROUND_TRIPS * self.seconds)
+
 
 class Best:
     """The largest value of the last one to two windows of time."""
@@ -47,5 +54,7 @@ class Best:
 
     @property
     def value(self) -> float | None:
-        known = [value for value in (self._before, self._now) if value is not None]
-        return max(known, default=None)
+        before, now = self._before, self._now
+        if before is None or now is None:
+            return now if before is None else before
+        return max(before, now)

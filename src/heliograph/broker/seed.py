@@ -67,7 +67,7 @@ async def seed(
             producer_epoch=stamp.producer_epoch,
             sequence=-left % SEQUENCES,
         )
-        end = await _append(cluster, partition, batch) + count
+        end = await append_batch(cluster, partition, batch) + count
         probe(FILLER_APPENDED)
         left -= count
     if await _is_all_filler(cluster, partition, OffsetRange(start=log.start, end=end), stamp):
@@ -139,7 +139,8 @@ def _filler(count: int) -> bytearray:
     return bytearray(builder.build())
 
 
-async def _append(cluster: Cluster, partition: TopicPartition, batch: bytearray) -> int:
+async def append_batch(cluster: Cluster, partition: TopicPartition, batch: bytearray) -> int:
+    """Where it is then. Raises `BrokerError`; one that has its sequence already is at its place."""
     leader = cluster.leader(partition)
     where = f"cluster {cluster.alias}: {partition}"
     if leader is None:
@@ -152,7 +153,7 @@ async def _append(cluster: Cluster, partition: TopicPartition, batch: bytearray)
     body = await connection.request(PRODUCE_KEY, version, [b"".join(parts)])
     (row,) = parse_produce_answer(body)
     if row.error_code in OUT_OF_PLACE:
-        raise LeaderMoved(f"{where}: another mirror has begun this lane")
+        raise LeaderMoved(f"{where}: another mirror has written there as this producer")
     if row.error_code != NONE:
         permission = f"WRITE on topic {partition.topic}"
         raise broker_error(where, row.error_code, row.message, permission=permission)

@@ -18,7 +18,9 @@ from heliograph.cli.options import AsJson, DryRun, File, OnlyFlow, Yes
 from heliograph.cli.output import EXIT_FAILED, remarks, results
 from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
+from heliograph.ledger.trail import DONE, Change, noted
 from heliograph.model import OffsetRange
+from heliograph.processes import operator
 from heliograph.takeover.adopt import FlowFinding, Progress, look
 from heliograph.takeover.verdict import LaneFinding
 from heliograph.takeover.walk import WalkFrom
@@ -129,9 +131,11 @@ def adopt(
     written = 0
     if wanted and not dry_run and (yes or _agreed(wanted)):
         for each in wanted:
-            written += asyncio.run(
-                write_adoption(config, each.flow, each.adoptable, each.source_cluster_id)
-            )
+            work = write_adoption(config, each.flow, each.adoptable, each.source_cluster_id)
+            lanes = counted(len(each.adoptable), "lane")
+            change = Change(who=operator(), verb="adopt", what=f"{lanes} of {each.connector}")
+            written += asyncio.run(work)
+            asyncio.run(noted(config, each.flow, change.ended(DONE)))
     if as_json:
         AdoptDocument.of({"written_lanes": written, "flows": found}).print()
     else:

@@ -42,7 +42,24 @@ COMMANDS: Final = {
     "plan": Listed("Show what `heliograph run` would do, without doing it.", _MIRROR),
     "run": Listed("Mirror topics as FILE says, until told to stop.", _MIRROR),
     "connect": Listed("Mirror what connectors say, as a worker of Kafka Connect does.", _MIRROR),
+    "mirror-maker": Listed(
+        "Mirror as MirrorMaker 1's command line says, from its group's commits.",
+        _MIRROR,
+        module="mirror_maker",
+    ),
     "status": Listed("Show how far every lane has come, and how far behind it is.", _MIRROR),
+    "pipeline": Listed("Try a pipeline of FILE on a few records, and write nothing.", _MIRROR),
+    "archive": Listed(
+        "Archive a topic as Parquet, each record once; the next run goes on.", _LEAVE
+    ),
+    "restore": Listed(
+        "Restore a topic from an archive, each record once, with its offsets.",
+        _LEAVE,
+        module="archive",
+    ),
+    "verdict": Listed("Say in one word how each flow is, and whether it may be cut over.", _MIRROR),
+    "alarms": Listed("Show what is wrong with the flows, and since when.", _MIRROR),
+    "silence": Listed("Tell no one of an alarm until a time.", _DECIDE, module="alarms"),
     "decisions": Listed("Show what was decided about the lanes, and take it back.", _DECIDE),
     "pause": Listed("Pause lanes until they are resumed.", _DECIDE, module="decide"),
     "resume": Listed("Let paused lanes go on.", _DECIDE, module="decide"),
@@ -61,6 +78,18 @@ COMMANDS: Final = {
     "offsets": Listed(
         "Show where consumer groups would resume on the target, and move them there.", _LEAVE
     ),
+    "doctor": Listed(
+        "Examine clusters, network and machines, and say how to fix what is wrong.", _LOOK
+    ),
+    "tune": Listed("Find how many slots are of use, and how much is left at the peak.", _LOOK),
+    "why": Listed("Say why a topic is mirrored or not, and which line of FILE decides.", _LOOK),
+    "transform": Listed(
+        "Show what the transforms of a flow make of a topic's newest records.", _LOOK
+    ),
+    "letters": Listed("List, show and replay the records that could not be mirrored.", _LOOK),
+    "schemas": Listed(
+        "Copy schemas from the registry of a flow's source to that of its target.", _MIRROR
+    ),
     "topology": Listed(
         "Draw which cluster mirrors to which, from the heartbeats that arrive.", _LOOK
     ),
@@ -76,6 +105,9 @@ COMMANDS: Final = {
         "Rehearse a failover on live clusters, and touch nothing that is real.", _LEAVE
     ),
     "audit": Listed("Compare source and target record by record, and list the differences.", _LOOK),
+    "conflicts": Listed(
+        "Find keys written on both sides of a flow within a window of time.", _LOOK
+    ),
     "local": Listed("Real Kafka clusters on this machine, to try things with.", needs="trustme"),
     "bench": Listed("Measure Heliograph, MirrorMaker 2 and the floor, on the same brokers."),
     "completion": Listed("Print a script that completes commands and options in a shell."),
@@ -107,11 +139,11 @@ def app(*names: str) -> typer.Typer:
                 module.explain
             )
             continue
-        command = getattr(module, name)
+        command = getattr(module, name.replace("-", "_"))
         if isinstance(command, typer.Typer):
             made.add_typer(command, name=name)
         else:
-            text = flowed(getattr(module, f"{name.upper()}_HELP"))
+            text = flowed(getattr(module, f"{name.upper().replace('-', '_')}_HELP"))
             made.command(name, help=text, rich_help_panel=COMMANDS[name].panel)(command)
     return made
 

@@ -102,6 +102,7 @@ class _Topic(Document):
     bytes: int
     unopened_records: int
     expired_records: int
+    left_out_records: int
     repaired_records: int
     timestamps_compared: bool
     missing: Annotated[int, _records(FindingKind.MISSING)] = At("counts")
@@ -350,6 +351,11 @@ def _print(report: AuditReport) -> None:
     for topic in report.topics:
         if not topic.timestamps_compared:
             told = f"{topic.topic}: timestamps were not compared, the target stamps its own"
+            console.print(told, soft_wrap=True)
+        if topic.left_out_records:
+            told = (
+                f"{topic.topic}: transforms leave out {counted(topic.left_out_records, 'record')}"
+            )
             console.print(told, soft_wrap=True)
     for note in report.notes:
         console.print(f"note: {note}", soft_wrap=True)

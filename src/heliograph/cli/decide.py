@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
-import os
-import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from heliograph.cli.cluster_side import Side, flows_of_cluster
 from heliograph.cli.decision_tables import DecidedDocument, change_table
 from heliograph.cli.ledger import chosen_flows
 from heliograph.cli.options import AsJson, DryRun, File, time_ms
 from heliograph.cli.output import print_json, remarks, results
+from heliograph.cli.pipelines import as_topics
 from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
@@ -22,7 +21,10 @@ from heliograph.decisions.decide import Draft, Outcome, decide
 from heliograph.decisions.decision import Scope, Verb, scope_of
 from heliograph.ledger.access import LedgerAccess
 from heliograph.model import FlowId
+from heliograph.processes import operator
 from heliograph.words import bytes_of, seconds_of
+
+T = TypeVar("T")
 
 NONE: Final = "none"
 
@@ -40,6 +42,10 @@ SomeTopics = Annotated[
 Partitions = Annotated[
     list[int] | None,
     typer.Option("--partition", min=0, help="Only this partition of the topic; repeatable."),
+]
+OnlyPipelines = Annotated[
+    list[str] | None,
+    typer.Option("--pipeline", help="A pipeline of the flow, instead of lanes; repeatable."),
 ]
 Why = Annotated[str, typer.Option("--why", help="The reason, for those who look later.")]
 Until = Annotated[
@@ -62,12 +68,15 @@ partition before a topic by name, that before a regex, that before the flow; the
 
 PAUSE_HELP: Final = f"""Pause lanes until they are resumed.
 
-Nothing more is fetched or appended for them; where they stand is kept.{_COMMON}
+Nothing more is fetched or appended for them; where they stand is kept. With --pipeline it is a
+pipeline of the flow instead; a pause of the whole flow holds for its pipelines too.{_COMMON}
 Examples:
 
   heliograph pause mm2.properties --flow 'A->B' --why 'B is upgraded' --for 2h
 
   heliograph pause mm2.properties --topic orders --partition 3
+
+  heliograph pause mm2.properties --pipeline masked
 """
 
 
@@ -76,6 +85,7 @@ def pause(
     flow: Flows = None,
     topic: Topics = None,
     partition: Partitions = None,
+    pipeline: OnlyPipelines = None,
     why: Why = "",
     until: Until = None,
     for_: For = None,
@@ -83,7 +93,7 @@ def pause(
     as_json: AsJson = False,
 ) -> None:
     asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
-    asked.decide(Verb.PAUSE, _scope(topic, partition))
+    asked.decide(Verb.PAUSE, _scope(asked.topics(topic, pipeline), partition))
 
 
 RESUME_HELP: Final = f"""Let paused lanes go on.
@@ -102,6 +112,7 @@ def resume(
     flow: Flows = None,
     topic: Topics = None,
     partition: Partitions = None,
+    pipeline: OnlyPipelines = None,
     why: Why = "",
     until: Until = None,
     for_: For = None,
@@ -109,17 +120,23 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
-    asked.decide(Verb.RESUME, _scope(topic, partition))
+    asked.decide(Verb.RESUME, _scope(asked.topics(topic, pipeline), partition))
 
 
 THROTTLE_HELP: Final = f"""Bound how many bytes a second lanes copy.
 
 The rate is for all lanes that are meant together, as read from the source, over all slots of the
 driver. Throttles are nested: a topic's holds beside its flow's, and `none` lifts the wider ones for
-the lanes that are meant.{_COMMON}
+the lanes that are meant.
+
+With --cluster it is for all flows of the file that read from the cluster together, and again for
+all that write to it; --side read or --side write leaves the other as it is. It holds beside those
+of flows and topics, which do not lift it.{_COMMON}
 Examples:
 
   heliograph throttle mm2.properties 10MB/s --flow 'A->B' --for 8h
+
+  heliograph throttle mm2.properties 50MB/s --cluster B --side write
 
   heliograph throttle mm2.properties none --topic payments
 """
@@ -133,6 +150,13 @@ def throttle(
     flow: Flows = None,
     topic: Topics = None,
     partition: Partitions = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", help="All flows of this cluster together, instead of lanes."),
+    ] = None,
+    side: Annotated[
+        Side | None, typer.Option("--side", help="With --cluster: what is read, or written.")
+    ] = None,
     why: Why = "",
     until: Until = None,
     for_: For = None,
@@ -142,8 +166,21 @@ def throttle(
     bytes_per_s = None if rate == NONE else bytes_of(rate)
     if rate != NONE and not bytes_per_s:
         raise typer.BadParameter(f"{rate!r} is not a rate such as 500kB, 10MB/s or 1.5MiB/s")
-    asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
-    asked.decide(Verb.THROTTLE, _scope(topic, partition), bytes_per_s=bytes_per_s)
+    if cluster is None:
+        if side is not None:
+            raise typer.BadParameter("--side is of a cluster; name it with --cluster")
+        asked = _Asked(file, flow, why, until, for_, dry_run, as_json)
+        asked.decide(Verb.THROTTLE, _scope(topic, partition), bytes_per_s=bytes_per_s)
+        return
+    if flow or topic or partition:
+        raise typer.BadParameter(
+            "--cluster is about all of its flows; leave --flow, --topic and --partition out"
+        )
+    found: list[Outcome] = []
+    for verb, flows in flows_of_cluster(load_config(file), cluster, side).items():
+        asked = _Asked(file, flows, why, until, for_, dry_run, as_json)
+        found += asked.outcomes(verb, Scope(), bytes_per_s=bytes_per_s)
+    show(found, as_json=as_json)
 
 
 PIN_HELP: Final = f"""Give lanes slots of their own.
@@ -202,7 +239,8 @@ def move(
 
 DRAIN_HELP: Final = f"""Take all lanes of a flow off a slot.
 
-They settle there and are carried in the other slots; the Spark task stays.{_COMMON}
+They settle there and are carried in the other slots. With `slots = auto` a slot that is drained for
+every flow ends, and none is started in its place; otherwise the Spark task stays.{_COMMON}
 Examples:
 
   heliograph drain mm2.properties --slots 2 --why 'its machine is slow'
@@ -366,7 +404,13 @@ class _Asked:
         self.why, self.until_ms = why, _end_ms(until, for_)
         self.dry_run, self.as_json = dry_run, as_json
 
+    def topics(self, topics: list[str] | None, pipelines: list[str] | None) -> list[str]:
+        return [*(topics or ()), *as_topics(self.config, self.flows, pipelines or ())]
+
     def decide(self, verb: Verb, scope: Scope, **more: Any) -> None:
+        show(self.outcomes(verb, scope, **more), as_json=self.as_json)
+
+    def outcomes(self, verb: Verb, scope: Scope, **more: Any) -> list[Outcome]:
         draft = Draft(
             verb=verb, scope=scope, who=operator(), why=self.why, until_ms=self.until_ms, **more
         )
@@ -374,17 +418,17 @@ class _Asked:
         async def each(ledgers: LedgerAccess, flow: FlowId) -> Outcome:
             return await decide(ledgers, self.config, flow, draft, write=not self.dry_run)
 
-        show(outcomes(self.config, self.flows, each), as_json=self.as_json)
+        return outcomes(self.config, self.flows, each)
 
 
 def outcomes(
     config: MirrorConfig,
     flows: Sequence[FlowId],
-    work: Callable[[LedgerAccess, FlowId], Awaitable[Outcome]],
-) -> list[Outcome]:
+    work: Callable[[LedgerAccess, FlowId], Awaitable[T]],
+) -> list[T]:
     """One flow after the other; what a later one refuses leaves the earlier ones decided."""
 
-    async def all_of_them() -> list[Outcome]:
+    async def all_of_them() -> list[T]:
         ledgers = LedgerAccess(config.clusters)
         try:
             return [await work(ledgers, flow) for flow in flows]
@@ -428,15 +472,6 @@ def flows_of(config: MirrorConfig, wanted: list[str] | None) -> list[FlowId]:
             f"the file has several flows; name some with --flow: {', '.join(map(str, flows))}"
         )
     return list(flows)
-
-
-def operator() -> str:
-    """Who decides, as this machine knows the user."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = f"uid {os.getuid()}"
-    return f"{user}@{socket.gethostname()}"[:128]
 
 
 def _scope(topics: Sequence[str] | None, partitions: Sequence[int] | None) -> Scope:

@@ -14,6 +14,7 @@ from heliograph.cli.tables import ago, new_table
 from heliograph.decisions.decide import Change
 from heliograph.decisions.decision import Decision
 from heliograph.decisions.words import argument_words, order_words
+from heliograph.ledger.trail import Change as Trailed
 
 
 class _Ended(Document):
@@ -87,6 +88,17 @@ def decision_table(rows: Sequence[tuple[str, Decision, str]]) -> RenderableType:
             until,
             state,
             each.why,
+        )
+    return table
+
+
+def change_history_table(rows: Sequence[tuple[str, Trailed]]) -> RenderableType:
+    """Flow, and what somebody did there."""
+    columns = ("flow", "id", "change", "of", "who", "when", "outcome")
+    table = new_table([(name, "left") for name in columns])
+    for flow, each in rows:
+        table.add_row(
+            flow, each.id, each.verb, each.what, each.who, time_words(each.at_ms), each.outcome
         )
     return table
 

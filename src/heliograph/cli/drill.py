@@ -35,7 +35,9 @@ from heliograph.drill.run import wanted_groups
 from heliograph.drill.schedule import note_last, set_schedule, summary_of
 from heliograph.errors import BrokerError, MirrorError
 from heliograph.ledger.drill_note import Schedule, every_s, next_due_ms
+from heliograph.ledger.trail import Change, recorded
 from heliograph.model import FlowId
+from heliograph.processes import operator
 from heliograph.words import counted, in_words
 
 _OFF: Final = "off"
@@ -228,7 +230,9 @@ def _schedule(every: str | None, options: DrillOptions) -> Schedule | None:
 
 
 def _set(config: MirrorConfig, flow: FlowId, schedule: Schedule | None, *, as_json: bool) -> None:
-    last = asyncio.run(set_schedule(config, flow, schedule))
+    every = "never" if schedule is None else f"every {in_words(schedule.every_s)}"
+    change = Change(who=operator(), verb="schedule drills", what=every)
+    last = asyncio.run(recorded(config, flow, change, set_schedule(config, flow, schedule)))
     due_ms = None if schedule is None else next_due_ms(schedule, last)
     if as_json:
         document: dict[str, Any] = {
@@ -249,10 +253,11 @@ def _set(config: MirrorConfig, flow: FlowId, schedule: Schedule | None, *, as_js
 
 
 def _drill(config: MirrorConfig, flow: FlowId, options: DrillOptions) -> DrillReport:
+    groups = "all groups" if options.group is None else f"groups {options.group}"
+    change = Change(who=operator(), verb="drill", what=groups)
     with remarks().status(f"{flow}: drill") as shown:
-        found = asyncio.run(
-            rehearse(config, flow, options, lambda step: shown.update(f"{flow}: {step}"))
-        )
+        work = rehearse(config, flow, options, lambda step: shown.update(f"{flow}: {step}"))
+        found = asyncio.run(recorded(config, flow, change, work))
     if options.group is None:
         try:
             asyncio.run(note_last(config, flow, summary_of(found)))

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
-from heliograph.cli.failover import say
+from heliograph.cli.failover import names_of, say
 from heliograph.cli.ledger import chosen_flows
 from heliograph.cli.options import DryRun, File, StepsAsJson
 from heliograph.cli.output import EXIT_STALLED, print_json, remarks, results, start_logging
@@ -50,6 +50,9 @@ count. Where nothing has diverged neither is needed and nothing is deleted.
 B stays primary. Going home is then `heliograph failover FILE --flow 'B->A' --planned`. Flows whose
 mirrored topics have names of their own (A.orders) cannot diverge: there the flow is mirrored again
 and groups go back by its map.
+
+--topics brings back topics that were failed over alone, where mirrored topics have names of their
+own; topics that keep their names come back with their whole flow.
 
 Each step is recorded in the ledger. After a crash the same command resumes where it stopped;
 --abandon abandons an unfinished failback. Ends with 3 when something stands in the way and nothing
@@ -100,6 +103,14 @@ def failback(
     export_dir: Annotated[
         Path, typer.Option("--export-dir", metavar="DIR", help="Directory for the Parquet files.")
     ] = FOLDER_DEFAULT,
+    topics: Annotated[
+        str | None,
+        typer.Option(
+            "--topics",
+            metavar="NAMES",
+            help="Only these source topics, by comma, that were failed over alone.",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", help="Topics may be deleted on A.")] = False,
     give_up: Annotated[
@@ -115,7 +126,7 @@ def failback(
     if resync and wipe:
         raise typer.BadParameter("--resync and --wipe are two ways; choose one")
     if give_up:
-        if resync or wipe or dry_run:
+        if resync or wipe or dry_run or topics is not None:
             raise typer.BadParameter("--abandon goes with no other choice")
         left = asyncio.run(abandon(config, flows[0]))
         if as_json:
@@ -129,6 +140,7 @@ def failback(
         export_topic=None if export_topic is None else TopicName(export_topic),
         export_dir=export_dir,
         may_delete=yes,
+        topics=names_of(topics),
     )
     if dry_run:
         _show(asyncio.run(preview(config, order)), as_json=as_json)

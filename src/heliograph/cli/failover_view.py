@@ -9,7 +9,8 @@ from rich.text import Text
 
 from heliograph.cli.output import remarks, results
 from heliograph.cli.tables import Side, ago, new_table
-from heliograph.failover.command import FailoverReport, Preview
+from heliograph.failover.command import FailoverOrder, FailoverReport, Preview
+from heliograph.failover.cut import CutPoint, cut_words
 from heliograph.failover.shortfall import UnmirroredTail
 from heliograph.groups.placement import GroupMove, NoOffset, groups_of
 
@@ -23,6 +24,11 @@ _GROUPS: Final[tuple[tuple[str, Side], ...]] = (
     ("read again", "right"),
     ("remarks", "left"),
 )
+_CUT: Final[tuple[tuple[str, Side], ...]] = (
+    ("partition", "left"),
+    ("offset at the cut", "right"),
+    ("later records", "right"),
+)
 _LOSSES: Final[tuple[tuple[str, Side], ...]] = (
     ("partition", "left"),
     ("first missing", "right"),
@@ -34,7 +40,7 @@ _LOSSES: Final[tuple[tuple[str, Side], ...]] = (
 
 def print_preview(found: Preview) -> None:
     console, order = results(), found.order
-    console.print(Text(f"failover of {order.flow}, {order.mode}", style="bold"))
+    console.print(Text(f"failover of {_what(order)}, {order.mode}", style="bold"))
     if found.finished is not None:
         console.print("it was done before; there is nothing left to do")
     if found.unfinished is not None:
@@ -50,6 +56,7 @@ def print_preview(found: Preview) -> None:
     answers = found.source_problem or "the source answers"
     console.print(f"{mirrored}; {answers}", soft_wrap=True)
     _print_groups(found.moves, found.unplaced)
+    _print_cut(order.cut_ms, found.cut)
     if order.mode == "unplanned":
         _print_losses(found.losses)
     if found.refusal:
@@ -60,13 +67,14 @@ def print_preview(found: Preview) -> None:
 def print_report(report: FailoverReport) -> None:
     console, order = results(), report.order
     when = "was done before" if report.was_over else "is done"
-    console.print(Text(f"the {order.mode} failover of {order.flow} {when}", style="bold"))
+    console.print(Text(f"the {order.mode} failover of {_what(order)} {when}", style="bold"))
     table = new_table([("step", "left"), ("seconds", "right"), ("what was done", "left")])
     for step in report.procedure.done:
         table.add_row(step.name, f"{step.seconds:.1f}", step.summary)
     console.print(table)
     if report.moves:
         _print_groups(report.moves, report.unplaced)
+    _print_cut(order.cut_ms, report.cut)
     lost, rpo = report.lost_records_min, "RPO 0: nothing was lost"
     if lost:
         _print_losses(report.losses)
@@ -76,6 +84,10 @@ def print_report(report: FailoverReport) -> None:
     console.print(f"RTO {report.seconds:.1f} s; {rpo}", soft_wrap=True)
     if report.skipped:
         console.print(f"skipped, with active members: {', '.join(report.skipped)}", soft_wrap=True)
+
+
+def _what(order: FailoverOrder) -> str:
+    return f"{', '.join(order.topics)} of {order.flow}" if order.topics else str(order.flow)
 
 
 def _print_groups(moves: Sequence[GroupMove], unplaced: Sequence[NoOffset]) -> None:
@@ -99,6 +111,24 @@ def _print_groups(moves: Sequence[GroupMove], unplaced: Sequence[NoOffset]) -> N
         results().print(f"{miss.group} on {miss.source}: no place: {miss.why}", soft_wrap=True)
     if len(unplaced) > ROWS_MAX:
         results().print(f"and {len(unplaced) - ROWS_MAX:,} more without a place")
+
+
+def _print_cut(at_ms: int | None, points: Sequence[CutPoint]) -> None:
+    if at_ms is None:
+        return
+    table = new_table(_CUT)
+    most = sorted(points, key=lambda point: point.later_records, reverse=True)
+    for point in most[:ROWS_MAX]:
+        table.add_row(str(point.target), f"{point.offset:,}", f"{point.later_records:,}")
+    results().print(table)
+    if len(points) > ROWS_MAX:
+        results().print(f"and {len(points) - ROWS_MAX:,} partitions more; --json has them all")
+    later = sum(point.later_records for point in points)
+    results().print(
+        f"cut at {cut_words(at_ms)}: {later:,} later records stay in the log, and groups read them "
+        "again or for the first time",
+        soft_wrap=True,
+    )
 
 
 def _print_losses(losses: Sequence[UnmirroredTail]) -> None:

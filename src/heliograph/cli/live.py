@@ -6,6 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Final, Protocol
 
 from rich.console import Console
@@ -13,8 +14,8 @@ from rich.live import Live
 
 from heliograph.cli.tables import flow_table, lag_words
 from heliograph.clock import monotonic_s
-from heliograph.driver.run import RunStatus
-from heliograph.model import ClusterAlias, FlowId, LaneId, LaneProgress, Stalled, badge
+from heliograph.driver.live import RunStatus
+from heliograph.model import ClusterAlias, FlowId, LaneId, LaneProgress, Stalled, Waiting, badge
 from heliograph.words import counted
 
 log = logging.getLogger("heliograph")
@@ -43,7 +44,10 @@ def open_display(live: bool) -> Iterator[Display]:
 
 
 class Changes:
-    """Says when a lane stalls or goes on again, meets what nobody knows, or a slot was replaced."""
+    """Says when a lane stalls or goes on again, meets what nobody knows, or a slot was replaced.
+
+    That a lane was moved, or that there are more or fewer slots, the driver logs itself.
+    """
 
     def __init__(self) -> None:
         self._stalled: dict[LaneId, str] = {}
@@ -99,6 +103,7 @@ class Lines:
         self._changes = Changes()
         self._next_s = monotonic_s() + _SUMMARY_S
         self._before: Mapping[LaneId, LaneProgress] = {}
+        self._summaries = Summaries()
         self._said = ""
 
     def show(self, at: RunStatus) -> None:
@@ -106,9 +111,12 @@ class Lines:
         if not self._with_summary or monotonic_s() < self._next_s:
             return
         self._next_s = monotonic_s() + _SUMMARY_S
-        before, self._before = self._before, dict(at.progress)
-        new = sum(_since(before, each, lambda lane: lane.records) for each in at.progress.values())
-        said = summary(at)
+        before, self._before = self._before, at.progress
+        new = 0
+        if before is not at.progress:
+            lanes = at.progress.values()
+            new = sum(_since(before, each, lambda lane: lane.records) for each in lanes)
+        said = self._summaries.of(at)
         if new or said != self._said:
             carried = "".join(_carried(before, at.progress.values()))
             log.info("%s, %.0f records/s%s", said, new / _SUMMARY_S, carried)
@@ -133,8 +141,18 @@ class _Table:
                 for lane, count in records.items()
             }
             self._last = (monotonic_s(), records)
+        lines = tuple(load_lines(at))
         self._screen.update(
-            flow_table(at.progress, self._rates, at.problems, at.standby, at.decided)
+            flow_table(
+                at.progress,
+                self._rates,
+                at.problems,
+                at.standby,
+                at.decided,
+                load=lines,
+                lag=at.lag(),
+                config_problem=at.config.problem,
+            )
         )
 
 
@@ -171,14 +189,40 @@ def _carried(before: Mapping[LaneId, LaneProgress], lanes: Iterable[LaneProgress
             yield f", {count / _SUMMARY_S / 1e6:.1f} MB/s {way} {cluster}"
 
 
-def summary(at: RunStatus) -> str:
-    """A run in one line."""
-    stalled = sum(isinstance(each.state, Stalled) for each in at.progress.values())
+def load_lines(at: RunStatus) -> Iterator[str]:
+    """How many slots there are and why, and which lanes were moved lately."""
+    if at.slots_why:
+        yield at.slots_why
+    for lane, why in islice(at.moved.items(), _LANES_NAMED_MAX):
+        yield f"{lane} moved: {why}"
+
+
+class Summaries:
+    """A run in one line, asked for every second: lanes are counted only where there is news."""
+
+    def __init__(self) -> None:
+        self._seen: Mapping[LaneId, LaneProgress] | None = None
+        self._counts = ("", "")
+
+    def of(self, at: RunStatus) -> str:
+        if at.progress is not self._seen:
+            self._seen, self._counts = at.progress, _counts(at.progress)
+        lanes, lag = self._counts
+        troubled = f", {counted(len(at.problems), 'flow')} with problems" if at.problems else ""
+        if at.config.problem:
+            troubled += ", a changed configuration that is not followed"
+        return f"{lanes}{troubled}, {lag}"
+
+
+def _counts(progress: Mapping[LaneId, LaneProgress]) -> tuple[str, str]:
+    """Lanes by state, and their lag."""
+    stalled = sum(isinstance(each.state, Stalled) for each in progress.values())
+    waiting = sum(isinstance(each.state, Waiting) for each in progress.values())
     parts = [
-        counted(len(at.progress), "lane"),
+        counted(len(progress), "lane"),
         *([f"{stalled:,} stalled"] if stalled else []),
-        *([f"{counted(len(at.problems), 'flow')} with problems"] if at.problems else []),
-        # With nothing carried there is nothing to be up to date with.
-        f"lag {lag_words([each.lag_records for each in at.progress.values()] or [None])} records",
+        *([f"{waiting:,} waiting"] if waiting else []),
     ]
-    return ", ".join(parts)
+    # With nothing carried there is nothing to be up to date with.
+    lags = [each.lag_records for each in progress.values()] or [None]
+    return ", ".join(parts), f"lag {lag_words(lags)} records"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+from heliograph.clock import ms_of
 
 File = Annotated[
     Path,
@@ -47,8 +47,7 @@ def time_ms(text: str, option: str) -> int:
         raise typer.BadParameter(
             f"{option}: {text!r} has no time zone: end it with Z or an offset such as +02:00"
         )
-    # A part of a millisecond is left out: a record of that millisecond may be of that time.
-    return (found - _EPOCH) // timedelta(milliseconds=1)
+    return ms_of(found)
 
 
 def spread(words: Sequence[str], option: str) -> list[str]:

@@ -12,10 +12,12 @@ from heliograph.acl import AclBinding
 from heliograph.cli.document import At, Document, OrNull, Text
 from heliograph.cli.options import AsJson, File, OnlyFlows
 from heliograph.cli.output import EXIT_FAILED, remarks, results
+from heliograph.cli.schemas import print_subjects, subject_values
 from heliograph.cli.tables import new_table
 from heliograph.compat.acl_plan import AclPlan
 from heliograph.config.choice import choose
 from heliograph.config.load import load_config
+from heliograph.inspect.along import Along
 from heliograph.inspect.dry_run import FlowPlan, TopicOutlook, plan_flows
 from heliograph.model import TopicName
 from heliograph.takeover.pending import pending_adoptions
@@ -29,8 +31,8 @@ PLAN_HELP: Final = """Show what `heliograph run` would do, without doing it.
 
 Lists the topics that would be mirrored and their names on the target, the topics and partitions
 that would be created, Heliograph's own among them, the topics that are not mirrored and why, the
-topic configs and ACLs that would change on the target, and every problem. A lane is one source
-partition and its target partition.
+topic configs, ACLs, schemas and quotas that would change on the target, and every problem. A lane
+is one source partition and its target partition.
 
 Exits with 1 when there are problems.
 
@@ -94,6 +96,28 @@ class _LeftOut(Document):
     because: str = At("why")
 
 
+class _Subject(Document):
+    subject: str
+    target_subject: str
+    missing: tuple[int, ...]
+    level: str | None
+    problem: OrNull
+
+
+class _Quota(Document):
+    quota: Text = At("key")
+    before: float | None = At("before", name="from")
+    after: float | None = At("after", name="to")
+
+
+class _Along(Document):
+    schemas: tuple[_Subject, ...]
+    quotas: tuple[_Quota, ...]
+    missing_users: tuple[str, ...]
+    notes: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
 class _Note(Document):
     topic: str
     weight: Severity
@@ -111,6 +135,7 @@ class _Flow(Document):
     left_out: tuple[_LeftOut, ...]
     notes: tuple[_Note, ...]
     own_topics: tuple[_OwnTopic, ...]
+    along: _Along
 
 
 class PlanDocument(Document):
@@ -138,6 +163,23 @@ def _flow_values(outlook: FlowPlan) -> dict[str, object]:
         "left_out": _left_out(outlook, everything=True),
         "notes": outlook.notes,
         "own_topics": outlook.own_topics,
+        "along": _along_values(outlook.along),
+    }
+
+
+def _along_values(along: Along) -> dict[str, object]:
+    plan, quotas = along.schemas, along.quotas
+    return {
+        "schemas": [subject_values(each) for each in (plan.to_do if plan is not None else ())],
+        "quotas": [
+            {"key": key, "before": quotas.before.get(key), "after": value}
+            for key, value in quotas.changes.items()
+        ]
+        if quotas is not None
+        else [],
+        "missing_users": along.missing_users,
+        "notes": along.notes,
+        "problems": along.problems,
     }
 
 
@@ -197,6 +239,7 @@ def _print(outlook: FlowPlan, *, everything: bool) -> None:
     _print_own_topics(outlook)
     _print_configs(outlook)
     _print_acls(outlook)
+    _print_along(outlook.along)
     for weight, text, topics in grouped(outlook.notes):
         bad = weight is Severity.PROBLEM
         line = f"{weight.value}: {_listed(topics)}: {text}"
@@ -282,6 +325,27 @@ def _print_acls(outlook: FlowPlan) -> None:
         allowed = f"{acl.permission} {acl.operation}"
         table.add_row(acl.name, acl.pattern.lower(), action, acl.principal, acl.host, allowed)
     console.print(table)
+
+
+def _print_along(along: Along) -> None:
+    console = results()
+    if along.schemas is not None:
+        print_subjects(along.schemas.to_do)
+    if along.quotas is not None and along.quotas.changes:
+        table = new_table([("client quotas to change", "left"), ("from", "right"), ("to", "right")])
+        for key, value in along.quotas.changes.items():
+            before = along.quotas.before.get(key)
+            after = "removed" if value is None else f"{value:g}"
+            table.add_row(str(key), "" if before is None else f"{before:g}", after)
+        console.print(table)
+    if along.missing_users:
+        users = ", ".join(along.missing_users)
+        told = f"note: SCRAM users that the target lacks: {users}; brokers do not give passwords"
+        console.print(told, soft_wrap=True)
+    for note in along.notes:
+        console.print(Styled(f"note: {note}"), soft_wrap=True)
+    for problem in along.problems:
+        console.print(Styled(f"problem: {problem}", style="red"), soft_wrap=True)
 
 
 def _acl_changes(plan: AclPlan | None) -> list[tuple[str, AclBinding]]:

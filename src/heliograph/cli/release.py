@@ -16,7 +16,9 @@ from heliograph.cli.output import EXIT_FAILED, remarks, results
 from heliograph.cli.tables import Side, new_table
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
+from heliograph.ledger.trail import Change, recorded
 from heliograph.model import FlowId
+from heliograph.processes import operator
 from heliograph.takeover.release import FlowRelease, LaneRelease
 from heliograph.takeover.release import release as release_flow
 from heliograph.wire.mirror_records import OffsetSync
@@ -111,7 +113,9 @@ def release(
 
 
 def _released(config: MirrorConfig, flow: FlowId, *, write: bool) -> FlowRelease:
-    return asyncio.run(release_flow(config, flow, write=write))
+    work = release_flow(config, flow, write=write)
+    change = Change(who=operator(), verb="release", what="to MirrorMaker 2")
+    return asyncio.run(recorded(config, flow, change, work) if write else work)
 
 
 def _agreed(found: list[FlowRelease]) -> bool:

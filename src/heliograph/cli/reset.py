@@ -16,6 +16,8 @@ from heliograph.config.load import load_config
 from heliograph.errors import MirrorError
 from heliograph.inspect.reset import TO_EARLIEST, LaneReset, reset_lanes
 from heliograph.ledger.locations import all_topics
+from heliograph.ledger.trail import Change, recorded
+from heliograph.processes import operator
 
 RESET_HELP: Final = """Resume lanes at another source offset, as Kafka Connect alters offsets.
 
@@ -81,13 +83,15 @@ def reset(
     if to != TO_EARLIEST and not to.isdecimal():
         raise typer.BadParameter(f"--to: {to!r} is neither an offset nor `{TO_EARLIEST}`")
     target = to if to == TO_EARLIEST else int(to)
-    found = asyncio.run(
-        reset_lanes(config, flows[0], all_topics([topic]), target, partition=partition, write=yes)
+    work = reset_lanes(
+        config, flows[0], all_topics([topic]), target, partition=partition, write=yes
     )
+    lanes = topic if partition is None else f"{topic}-{partition}"
+    change = Change(who=operator(), verb="reset", what=f"{lanes} to {to}")
+    found = asyncio.run(recorded(config, flows[0], change, work) if yes else work)
     if not found:
-        which = topic if partition is None else f"{topic}-{partition}"
         raise MirrorError(
-            f"{flows[0]}: the ledger has no lane for {which}; has the topic been mirrored?"
+            f"{flows[0]}: the ledger has no lane for {lanes}; has the topic been mirrored?"
         )
     if as_json:
         ResetDocument.of({"flow": flows[0], "written": yes, "lanes": found}).print()

@@ -17,6 +17,7 @@ from heliograph.cli.decision_tables import DecisionDocument
 from heliograph.cli.document import At, Document, OrNull, Text
 from heliograph.cli.options import AsJson, File, OnlyFlows
 from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, remarks, results
+from heliograph.cli.pipelines import PipelineDocument, is_any_stalled, pipeline_table
 from heliograph.cli.tables import (
     STALLED,
     WAITING,
@@ -25,33 +26,40 @@ from heliograph.cli.tables import (
     lag_words,
     new_table,
     number_or_unknown,
+    overrun_words,
     states,
     topic_table,
 )
+from heliograph.clock import now_ms
 from heliograph.config.choice import choose
 from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.decisions.orders import LaneOrders
 from heliograph.decisions.words import decision_words
-from heliograph.inspect.status import (
+from heliograph.inspect.flow_status import (
     EXCLUDED,
+    FENCED,
     PAUSED,
     FlowStatus,
     LaneStatus,
     MirrorStatus,
-    StatusReader,
-    known_sum,
 )
+from heliograph.inspect.status import StatusReader
 from heliograph.inspect.waiting import FOR_ADOPT, NOT_EMPTY, WaitingLane
+from heliograph.lag.figures import Seconds, json_seconds
+from heliograph.lag.folding import known_sum
+from heliograph.ledger.canary_note import CanaryNote
 from heliograph.ledger.drill_note import LastDrill
 from heliograph.ledger.entries import RELEASED
 from heliograph.ledger.locations import all_topics
+from heliograph.model import FlowId
 from heliograph.takeover.pending import pending_adoptions
 from heliograph.words import counted
 
 _SAMPLE_S: Final = 1.0
-_TOLD: Final = (RELEASED, FOR_ADOPT, NOT_EMPTY, PAUSED, EXCLUDED)
+_TOLD: Final = (RELEASED, FOR_ADOPT, NOT_EMPTY, PAUSED, EXCLUDED, FENCED)
 """States whose detail says what to do, and is the same for all lanes of a topic."""
+_NAMED_MAX: Final = 5
 
 STATUS_HELP: Final = """Show how far every lane has come, and how far behind it is.
 
@@ -64,8 +72,8 @@ Lanes that wait are shown too: for `heliograph adopt`, for their topic to be cre
 driver to begin them.
 
 Exits with 1 when a cluster cannot be reached or --topic names a topic that no flow mirrors, and
-with 3 when a lane is stalled or waits for an operator, or no driver mirrors a flow that is neither
-fenced nor released.
+with 3 when a lane or pipeline is stalled, a lane waits for an operator, or no driver mirrors a flow
+that is neither fenced nor released.
 
 Examples:
 
@@ -82,6 +90,10 @@ class _Fence(Document):
     why: str
 
 
+class _FailedOver(_Fence):
+    topic: str
+
+
 class _Holder(Document):
     host: str
     pid: int
@@ -95,9 +107,21 @@ class _Standby(Document):
     at_ms: int
 
 
+JsonSeconds = Annotated[Seconds, BeforeValidator(json_seconds)]
 Ids = Annotated[
     tuple[str, ...], BeforeValidator(lambda found: tuple(decision.id for decision in found))
 ]
+
+
+class LagDocument(Document):
+    """As `/v1/lanes` has it, as far as the clusters show it."""
+
+    motion: str
+    source_records_per_s: float | None
+    catch_up_s: JsonSeconds
+    trend: str | None
+    overrun_s: JsonSeconds
+    overrun_by: OrNull
 
 
 class _Lane(Document):
@@ -115,6 +139,7 @@ class _Lane(Document):
     lag_records: int | None
     lag_s: float | None
     records_per_s: float | None
+    lag: LagDocument | None
     offsets: str
     mapped_because: OrNull
     lost_records: int
@@ -136,16 +161,22 @@ class _Flow(Document):
     flow: Text
     problem: OrNull
     fence: _Fence | None
+    failed_over: tuple[_FailedOver, ...]
     carried_by: _Holder | None = At("holder")
+    slots_why: OrNull
     standbys: tuple[_Standby, ...]
+    config_problem: OrNull
     mirrored_records: int | None
     lag_records: int | None
     lost_records: int | None
     foreign_records: int | None
+    dead_letters: int
     last_drill: LastDrill | None
+    canary: CanaryNote | None
     decisions: tuple[DecisionDocument, ...] = At("orders.standing")
     lanes: tuple[_Lane, ...]
     waiting: tuple[_Waiting, ...]
+    pipelines: tuple[PipelineDocument, ...]
 
 
 class StatusDocument(Document):
@@ -186,6 +217,8 @@ def exit_code(found: MirrorStatus, unmatched_topics: Sequence[str] = ()) -> int:
     if any(lane.is_stalled for lane in found.lanes):
         return EXIT_STALLED
     if any(lane.needs_operator for flow in found.flows for lane in flow.waiting):
+        return EXIT_STALLED
+    if is_any_stalled(found.flows):
         return EXIT_STALLED
     return EXIT_STALLED if any(flow.lacks_driver for flow in found.flows) else 0
 
@@ -253,6 +286,7 @@ def rendered(found: MirrorStatus, *, lanes: bool, worst_first: bool = False) -> 
         [topic_table(rows, remarks=True)] if rows else [],
         [_lane_table(shown)] if shown else [],
         [_waiting_table(waiting)] if waiting and lanes else [],
+        [pipeline_table(found.flows)] if any(flow.pipelines for flow in found.flows) else [],
         [Styled(flow_line(flow)) for flow in found.flows],
     ]
     for section in reversed(sections) if worst_first else sections:
@@ -277,7 +311,7 @@ def topic_rows(flow: FlowStatus) -> Iterator[TopicRow]:
             lanes=len(every),
             state=states(lane.state for lane in every),
             mirrored=sum(lane.position for lane in lanes),
-            lag_records=known_sum(lane.lag_records for lane in every),
+            lag_records=known_sum([lane.lag_records for lane in every]),
             lag_s=None if later_ones else _longest([lane.lag_s for lane in lanes]),
             records_per_s=_sum_rates(lanes),
             remarks=_remarks(lanes, later_ones),
@@ -293,12 +327,28 @@ def flow_line(flow: FlowStatus) -> str:
     parts = [
         counted(len(every), "lane") + (f" ({', '.join(notable)})" if notable else ""),
         f"{flow.mirrored_records:,} mirrored",
-        f"lag {lag_words([lane.lag_records for lane in every])}",
+        f"lag {lag_words([lane.lag_records for lane in flow.to_mirror])}",
         f"lost {flow.lost_records:,}",
         *([f"{flow.foreign_records:,} foreign"] if flow.foreign_records else []),
+        *([counted(flow.dead_letters, "dead letter")] if flow.dead_letters else []),
     ]
+    alone = [each.topic for each in flow.failed_over]
+    named = f"{', '.join(alone[:_NAMED_MAX])}{' …' if alone[_NAMED_MAX:] else ''}"
+    left = f"; failed over alone: {named}" if alone else ""
     drilled = "" if flow.last_drill is None else f"; {drill_words(flow.last_drill)}"
-    return f"{flow.flow}: {', '.join(parts)}; {_carrier(flow)}{drilled}"
+    canary = "" if flow.canary is None else f"; {canary_words(flow.flow, flow.canary)}"
+    return f"{flow.flow}: {', '.join(parts)}; {_carrier(flow)}{left}{drilled}{canary}"
+
+
+def canary_words(flow: FlowId, note: CanaryNote) -> str:
+    """`canary 41 ms`, or how late it is."""
+    track, late_s = note.track(str(flow)), note.late_s(now_ms())
+    if late_s > note.interval_s / 2:
+        return f"canary late by {late_s:,.0f} s{f' ({note.problem})' if note.problem else ''}"
+    if track is None or track.latency_ms is None:
+        return "canary under way"
+    missing = f", {track.missing:,} missing" if track.missing else ""
+    return f"canary {track.latency_ms:,} ms{missing}"
 
 
 def drill_words(last: LastDrill) -> str:
@@ -327,6 +377,7 @@ def _lane_table(lanes: Sequence[LaneStatus]) -> RenderableType:
             lane.detail,
             *limits_of(lane.decided),
             lane.mapped_because,
+            *overrun_words([lane.lag]),
             f"lost {lane.lost_records:,}" if lane.lost_records else "",
             f"{lane.foreign_records:,} foreign" if lane.foreign_records else "",
             "" if lane.position_is_exact else "position from the ledger, may be old",
@@ -355,7 +406,8 @@ def _waiting_table(lanes: Sequence[WaitingLane]) -> RenderableType:
 
 def _carrier(flow: FlowStatus) -> str:
     standbys = ", ".join(f"{each.host} (pid {each.pid})" for each in flow.standbys)
-    return f"{_leader(flow)}{f'; standby: {standbys}' if standbys else ''}"
+    unfollowed = f"; {flow.config_problem}" if flow.config_problem else ""
+    return f"{_leader(flow)}{f'; standby: {standbys}' if standbys else ''}{unfollowed}"
 
 
 def _leader(flow: FlowStatus) -> str:
@@ -370,7 +422,9 @@ def _leader(flow: FlowStatus) -> str:
         return decision_words(flow.orders.stopped)
     if flow.holder is None:
         return "not running" if flow.producer else "never run"
-    return f"mirrored by {flow.holder.host} (pid {flow.holder.pid}), seen {ago(flow.holder.at_ms)}"
+    why = f"; {flow.slots_why}" if flow.slots_why else ""
+    seen = ago(flow.holder.at_ms)
+    return f"mirrored by {flow.holder.host} (pid {flow.holder.pid}), seen {seen}{why}"
 
 
 def _remarks(lanes: Sequence[LaneStatus], waiting: Sequence[WaitingLane]) -> str:
@@ -386,6 +440,7 @@ def _remarks(lanes: Sequence[LaneStatus], waiting: Sequence[WaitingLane]) -> str
         *details[:1],
         *sorted({words for lane in lanes for words in limits_of(lane.decided)}),
         f"offsets {offsets}" if goes_on else "",
+        *overrun_words(lane.lag for lane in lanes),
         f"lost {lost:,}" if lost else "",
         f"{foreign:,} foreign" if foreign else "",
     ]
@@ -397,7 +452,7 @@ def limits_of(orders: LaneOrders) -> tuple[str, ...]:
     if not orders.is_carried:
         return ()
     placed = () if orders.placed is None else (orders.placed,)
-    return tuple(decision_words(each) for each in (*orders.throttles, *placed))
+    return tuple(decision_words(each) for each in (*orders.limits, *placed))
 
 
 def _longest(found: Sequence[float | None]) -> float | None:

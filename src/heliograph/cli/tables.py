@@ -13,7 +13,8 @@ from rich.text import Text
 
 from heliograph.cli.fitting import FittingTable, Side
 from heliograph.clock import now_ms
-from heliograph.inspect.status import known_sum
+from heliograph.lag.figures import NEVER, Lag, LagReport, seconds_words
+from heliograph.lag.folding import fold, known_sum
 from heliograph.model import Copying, FlowId, Idle, LaneId, LaneProgress, TopicName, badge
 from heliograph.words import counted
 
@@ -38,6 +39,8 @@ class TopicRow:
     lag_s: float | None
     records_per_s: float | None
     remarks: str = ""
+    catch_up_s: float | None = None
+    """As `heliograph.lag` has it; None leaves it to lag and rate."""
 
 
 def topic_table(rows: Iterable[TopicRow], *, remarks: bool = False) -> FittingTable:
@@ -70,7 +73,9 @@ def topic_table(rows: Iterable[TopicRow], *, remarks: bool = False) -> FittingTa
             UNKNOWN if row.lag_s is None else f"{row.lag_s:.1f}",
             "" if row.records_per_s is None else f"{row.records_per_s:,.0f}",
             bar,
-            time_left(row.lag_records, row.records_per_s),
+            time_left(row.lag_records, row.records_per_s)
+            if row.catch_up_s is None or not row.lag_records
+            else seconds_words(row.catch_up_s),
         ]
         table.add_row(*cells, *([row.remarks] if remarks else []))
     return table
@@ -82,8 +87,11 @@ def flow_table(
     problems: Mapping[FlowId, str],
     standby: Mapping[FlowId, str],
     decided: Mapping[FlowId, Sequence[str]] | None = None,
+    load: Sequence[str] = (),
+    lag: LagReport | None = None,
+    config_problem: str = "",
 ) -> RenderableType:
-    """What `run` shows: the total, what is wrong, one row a topic.
+    """What `run` shows: the total, what is wrong, what is said of slots, one row a topic.
 
     A terminal shows the first lines of what is higher than itself, so the worst comes first.
     """
@@ -97,9 +105,10 @@ def flow_table(
             lanes=len(lanes),
             state=states(badge_at(at, rates.get(at.lane, 0.0)) for at in lanes),
             mirrored=sum(at.position for at in lanes),
-            lag_records=known_sum(at.lag_records for at in lanes),
+            lag_records=known_sum([at.lag_records for at in lanes]),
             lag_s=lag_s(lanes),
             records_per_s=sum(rates.get(at.lane, 0.0) for at in lanes),
+            catch_up_s=_catch_up_s(lag, flow, topic),
         )
         for (flow, topic), lanes in topics.items()
     ]
@@ -109,13 +118,34 @@ def flow_table(
         records_per_s=sum(rates.values()),
     )
     parts: list[RenderableType] = [Text(total, style="bold")]
+    parts += [Text(config_problem, style="red")] if config_problem else []
     parts += [Text(f"{flow}: {text}", style="red") for flow, text in problems.items()]
+    for flow, of_flow in ({} if lag is None else lag.flows).items():
+        parts += [Text(f"{flow}: {text}", style="red") for text in overrun_words([of_flow])]
     parts += [Text(f"{flow}: {text}") for flow, text in standby.items()]
     for flow, texts in (decided or {}).items():
         more = f"{flow}: and {len(texts) - _DECISIONS_SHOWN} more decisions"
         parts += [Text(f"{flow}: {text}") for text in texts[:_DECISIONS_SHOWN]]
         parts += [Text(more)] if len(texts) > _DECISIONS_SHOWN else []
+    parts += map(Text, load)
     return Group(*parts, *([topic_table(rows)] if rows else []))
+
+
+def overrun_words(lags: Iterable[Lag | None]) -> list[str]:
+    """When the source deletes what waits, where that is near enough to be known."""
+    known = [lag for lag in lags if lag is not None]
+    first = fold(known) if known else None
+    if first is None or first.overrun_s is None or first.overrun_s == NEVER:
+        return []
+    if not first.overrun_s:
+        return [f"records that wait may be deleted on the source now ({first.overrun_by})"]
+    when = seconds_words(first.overrun_s)
+    return [f"records that wait may be deleted on the source in {when} ({first.overrun_by})"]
+
+
+def _catch_up_s(lag: LagReport | None, flow: FlowId, topic: TopicName) -> float | None:
+    found = None if lag is None else lag.topics.get((flow, topic))
+    return None if found is None else found.catch_up_s
 
 
 def badge_at(at: LaneProgress, records_per_s: float) -> str:

@@ -51,15 +51,24 @@ def plan_acls(
     source_acls: Collection[AclBinding],
     target_acls: Collection[AclBinding],
     written: Collection[AclBinding],
+    fenced: Collection[TopicName] = (),
 ) -> AclPlan:
     """Compare both sides; `written` is what this flow once created on the target.
 
-    Only bindings of `written` are ever removed, and in mode `mirrormaker2` none are.
+    Only bindings of `written` are ever removed, and in mode `mirrormaker2` none are. ACLs that name
+    a topic that was failed over alone, one of `fenced`, stay as they are on the target.
     """
+    policy = naming_policy(flow)
+    own = {policy.target_topic(topic) for topic in fenced}
+
+    def may_change(binding: AclBinding) -> bool:
+        return binding.pattern is not AclPattern.LITERAL or binding.name not in own
+
     rules = _Rules(flow, selection, source_acls)
     wanted = {binding for acl in source_acls for binding in rules.on_target(acl)}
-    present = frozenset(target_acls)
-    stale = frozenset(written) - wanted if flow.acls.mode == "follow" else frozenset()
+    wanted = set(filter(may_change, wanted))
+    present, written = frozenset(target_acls), frozenset(filter(may_change, written))
+    stale = written - wanted if flow.acls.mode == "follow" else frozenset()
     return AclPlan(
         flow=flow.id,
         to_create=tuple(sorted(wanted - present)),

@@ -18,9 +18,11 @@ from heliograph.compat.acl_plan import AclPlan, plan_acls
 from heliograph.config.schema import ClusterConfig, FlowConfig
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
 from heliograph.ledger.entries import FlowEntry
+from heliograph.ledger.fence import topic_fences
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
 from heliograph.log_once import LogOnce
+from heliograph.model import TopicName
 from heliograph.topics.selection import select_topics
 
 log = logging.getLogger(__name__)
@@ -51,7 +53,7 @@ class AclsJob:
         if source_acls is None or target_acls is None:
             return
         seen = self._clients.admin(source).describe()
-        producer, written = self._ledgers.ask(self.flow, _remembered)
+        producer, written, fences = self._ledgers.ask(self.flow, _remembered)
         if producer is not None and producer.source_cluster_id != seen.cluster_id:
             if self._of_flow.is_new("other source"):
                 log.error(
@@ -60,7 +62,7 @@ class AclsJob:
                 )
             written = frozenset()
         selection = select_topics(self._config, seen.topics)
-        plan = plan_acls(self._config, selection, source_acls, target_acls, written)
+        plan = plan_acls(self._config, selection, source_acls, target_acls, written, fenced=fences)
         for note in plan.notes:
             if self._of_flow.is_new(f"{note.topic}: {note.text}"):
                 log.info("%s: %s: %s", self.flow, note.topic, note.text)
@@ -116,8 +118,10 @@ class AclsJob:
             log.warning("%s", text)
 
 
-def _remembered(view: LedgerView) -> tuple[FlowEntry | None, frozenset[AclBinding]]:
-    return view.flow, view.acls
+def _remembered(
+    view: LedgerView,
+) -> tuple[FlowEntry | None, frozenset[AclBinding], frozenset[TopicName]]:
+    return view.flow, view.acls, frozenset(topic_fences(view))
 
 
 def _refused(outcomes: Mapping[AclBinding, Outcome]) -> dict[AclBinding, BrokerError]:

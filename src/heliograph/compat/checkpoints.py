@@ -6,15 +6,17 @@ and Python, and this mirror itself when it starts anew.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from heliograph.broker.records import Record
+from heliograph.clock import now_ms
 from heliograph.compat.internal_topics import InternalTopic
 from heliograph.compat.own_topics import checkpoints_of
 from heliograph.errors import BrokerError, WireError
 from heliograph.groups.checkpoint_plan import doubtful_targets, plan_checkpoints
 from heliograph.groups.follower import GroupFollower, trouble
-from heliograph.model import FlowId
+from heliograph.model import FlowId, TopicPartition
 from heliograph.wire.mirror_records import Checkpoint, encode_checkpoint
 
 __all__ = ["CheckpointsJob", "GroupFollower"]
@@ -31,6 +33,8 @@ class CheckpointsJob:
         self.follower: Final = follower
         topic = checkpoints_of(follower.flow)
         self._topic = InternalTopic(follower.clients, follower.target, topic)
+        self.latency_ms: Mapping[tuple[str, TopicPartition], int] = {}
+        """From the look at a group to its checkpoint on the target, of the last ones written."""
 
     def step(self) -> None:
         follower = self.follower
@@ -63,3 +67,11 @@ class CheckpointsJob:
             return
         self._topic.write(records)
         self.follower.record_written(written)
+        took_ms = now_ms() - at_ms
+        self.latency_ms = {
+            **self.latency_ms,
+            **{
+                (each.group, TopicPartition(topic=each.topic, partition=each.partition)): took_ms
+                for each in written
+            },
+        }

@@ -1,4 +1,4 @@
-"""Topics of one partition that MirrorMaker 2's tools read, made when first needed. Runs on the
+"""Topics of one partition that Heliograph writes records to, made when first needed. Runs on the
 driver."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heliograph.model import TopicName
 
 
 class InternalTopic:
-    """Created compacted; one that is there is taken as it is, as MirrorMaker 2 does."""
+    """Created as `OwnTopic` says; one that is there is taken as it is, as MirrorMaker 2 does."""
 
     def __init__(self, clients: Clients, cluster: ClusterConfig, topic: OwnTopic) -> None:
         """`cluster` is the topic's, as a client of the flow reaches it."""

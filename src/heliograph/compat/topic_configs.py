@@ -10,6 +10,7 @@ from heliograph.broker.topic_changes import TopicConfigChanges
 from heliograph.compat.topic_config_plan import plan_topic_configs
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import BrokerError
+from heliograph.ledger.fenced_topics import FencedTopics, unless_fenced
 from heliograph.log_once import LogOnce
 from heliograph.topics.observe import with_settings
 from heliograph.topics.provisioning import Severity
@@ -25,18 +26,20 @@ class TopicConfigsJob:
 
     what: Final = "topic configs"
 
-    def __init__(self, flow: FlowConfig, clients: Clients) -> None:
+    def __init__(self, flow: FlowConfig, clients: Clients, fenced: FencedTopics = dict) -> None:
+        """`fenced` tells which topics were failed over alone: their settings are their own."""
         self.flow: Final = flow.id
         self.interval_s: Final = float(flow.topic_configs.interval_s)
         self._config = flow
         self._clients = clients
+        self._fenced = fenced
         self._said = LogOnce()
 
     def step(self) -> None:
         source_admin = self._clients.admin(self._clients.source(self.flow))
         target_admin = self._clients.admin(self._clients.target(self.flow))
         source, target = source_admin.describe(), target_admin.describe()
-        selection = select_topics(self._config, source.topics)
+        selection = select_topics(self._config, source.topics, unless_fenced(self._fenced()))
         both = [(name, to) for name, to in selection.mirrored if to in target.topics]
         source = with_settings(source_admin, source, [name for name, _ in both])
         target = with_settings(target_admin, target, [to for _, to in both])

@@ -14,7 +14,8 @@ from typing import Annotated, Final, Self
 from pydantic import model_validator
 
 from heliograph.config.hook_values import absolute_path
-from heliograph.config.keys import Own
+from heliograph.config.keys import Effect, Own
+from heliograph.config.metrics import MetricsConfig
 from heliograph.config.mm2.values import BadValue
 from heliograph.config.sections import Section
 
@@ -53,27 +54,37 @@ def listen_address(value: str) -> Address:
 class ApiTlsConfig(Section):
     """TLS of the REST server."""
 
-    certificate: Annotated[str | None, Own("api.tls.certificate", absolute_path)] = None
+    certificate: Annotated[
+        str | None, Own("api.tls.certificate", absolute_path, effect=Effect.RESTART)
+    ] = None
     """PEM file with the server's certificate, and those between it and its authority."""
-    key: Annotated[str | None, Own("api.tls.key", absolute_path)] = None
+    key: Annotated[str | None, Own("api.tls.key", absolute_path, effect=Effect.RESTART)] = None
     """PEM file with the key of that certificate, unencrypted."""
-    client_ca: Annotated[str | None, Own("api.tls.client.ca", absolute_path)] = None
+    client_ca: Annotated[
+        str | None, Own("api.tls.client.ca", absolute_path, effect=Effect.RESTART)
+    ] = None
     """PEM file with the authorities of client certificates; set, every client needs one."""
 
 
 class ApiConfig(Section):
     """The REST server of the driver."""
 
-    listen: Annotated[Address | None, Own("api.listen", listen_address)] = None
-    """Where `heliograph run` serves `/v1`; unset, it serves nothing."""
-    ureplicator_listen: Annotated[Address | None, Own("api.ureplicator.listen", listen_address)] = (
+    listen: Annotated[Address | None, Own("api.listen", listen_address, effect=Effect.RESTART)] = (
         None
     )
+    """Where `heliograph run` serves `/v1`; unset, it serves nothing."""
+    ureplicator_listen: Annotated[
+        Address | None, Own("api.ureplicator.listen", listen_address, effect=Effect.RESTART)
+    ] = None
     """Where `heliograph run` answers as uReplicator's controller; unset, nowhere."""
-    tokens_file: Annotated[str | None, Own("api.tokens.file", absolute_path)] = None
+    tokens_file: Annotated[
+        str | None, Own("api.tokens.file", absolute_path, effect=Effect.RESTART)
+    ] = None
     """File with the tokens of clients and their roles; unset, every client may do everything."""
     tls: ApiTlsConfig = ApiTlsConfig()
     """TLS of the REST server."""
+    metrics: MetricsConfig = MetricsConfig()
+    """What `/metrics` tells, and what is pushed."""
 
     @model_validator(mode="after")
     def _only_friends_without_protection(self) -> Self:

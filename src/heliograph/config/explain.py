@@ -7,7 +7,7 @@ reference that was written, unless its key is known to hold nothing secret.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -18,12 +18,17 @@ from heliograph.config.mm2.keys import (
     API_KEYS,
     ENGINE_KEYS,
     FLOW_KEYS,
+    LOAD_KEYS,
+    PIPELINE_KEYS,
+    REGISTRY_KEYS,
     REST_KEYS,
     ROLES,
+    TRANSFORM_PREFIXES,
     WORKER_KEYS,
 )
 from heliograph.config.mm2.precedence import ResolvedCluster, ResolvedFlow, Scope
 from heliograph.config.mm2.scopes import BOOTSTRAP
+from heliograph.config.pipelines import PIPELINE_PREFIX
 from heliograph.config.schema import ClusterConfig, FlowConfig
 from heliograph.config.secrets import Secret, is_secret_key, looks_secret
 from heliograph.config.sections import Section
@@ -93,6 +98,12 @@ def explain_flow(
         yield Explanation(about=about, part=part, values=_client({**security, **overrides}))
 
 
+def flow_values(explained: ExplainedConfig, flow: FlowId) -> Mapping[str, Effective]:
+    """The keys of a flow itself, its clients apart, by name."""
+    config, resolved = explained.config.flow(flow), explained.resolution.flows[flow]
+    return {row.name: row for row in _flow(config, resolved)}
+
+
 def explain_engine(explained: ExplainedConfig) -> Iterator[Explanation]:
     """Spark and the slots, the REST server, then what was meant for Connect's REST server."""
     config, resolution = explained.config, explained.resolution
@@ -109,6 +120,8 @@ def explain_engine(explained: ExplainedConfig) -> Iterator[Explanation]:
 def _cluster(cluster: ClusterConfig, resolved: ResolvedCluster) -> Iterator[Effective]:
     assert resolved.bootstrap is not None
     yield _effective(BOOTSTRAP, ", ".join(cluster.bootstrap_servers), resolved.bootstrap)
+    yield from _typed(LOAD_KEYS, cluster.load, resolved.keys)
+    yield from _typed(REGISTRY_KEYS, cluster.registry, resolved.keys)
     yield from _typed(WORKER_KEYS, cluster.worker, resolved.worker)
     yield from _listed(resolved.worker_other, acts=False)
 
@@ -124,7 +137,13 @@ def _flow(config: FlowConfig, resolved: ResolvedFlow) -> Iterator[Effective]:
     }
     connector = config.connector.model_copy(update=aliases)
     yield from _typed(FLOW_KEYS, config.model_copy(update={"connector": connector}), chosen)
-    yield from _listed(resolved.plugins, acts=False)
+    transforms = {n: s for n, s in resolved.plugins.items() if n.startswith(TRANSFORM_PREFIXES)}
+    yield from _listed(transforms)
+    others = {name: s for name, s in resolved.plugins.items() if name not in transforms}
+    yield from _listed(others, acts=False)
+    for pipeline in config.pipelines:
+        for row in _typed(PIPELINE_KEYS, pipeline, resolved.pipelines[pipeline.name]):
+            yield replace(row, name=f"{PIPELINE_PREFIX}{pipeline.name}.{row.name}")
 
 
 def _reader(

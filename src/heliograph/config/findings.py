@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from heliograph.config.mm2.values import BadValue
-from heliograph.config.secrets import is_secret_key
+from heliograph.config.secrets import has_password, is_secret_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Setting:
 
     def shown(self, part: str | None = None) -> str:
         """What a message may quote: never a secret, never what came through a provider."""
-        if is_secret_key(self.key):
+        if is_secret_key(self.key) or has_password(self.value):
             return "(hidden)"
         if self.written != self.value:
             return f"`{self.written}`"

@@ -30,6 +30,20 @@ LONG_MAX: Final = 2**63 - 1
 Seconds = Annotated[int, Field(ge=1, le=INT_MAX)]
 
 
+class Effect(StrEnum):
+    """What a changed key does to a mirror that runs (`config.difference`)."""
+
+    AT_ONCE = "acts at once"
+    """No lane is disturbed by it."""
+    REPLANS = "plans the flow anew"
+    """Lanes of that flow that are others by it are handed out anew, those of no other flow."""
+    BEGINS_OR_ENDS = "begins or ends the flow"
+    RECONNECTS = "replaces connections"
+    """Those to that cluster, each once all that it was asked is answered."""
+    RESTART = "needs a restart"
+    """A file that changes it is not followed at all."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyName:
     """In a field's annotation: the key that fills the field."""
@@ -40,6 +54,8 @@ class KeyName:
     _: KW_ONLY
     top: bool = True
     """Whether it may stand without a prefix, as the default of every flow or cluster."""
+    effect: Effect = Effect.AT_ONCE
+    """Of a change while the mirror runs."""
 
 
 class MM2(KeyName):
@@ -66,6 +82,8 @@ class Key:
     """Whether only Heliograph has it."""
     inert: str | None = None
     """Why it has no effect; None where it acts."""
+    effect: Effect = Effect.AT_ONCE
+    """Of a change while the mirror runs."""
 
 
 def keys_of(model: type[BaseModel]) -> tuple[Key, ...]:
@@ -92,6 +110,7 @@ def _declared(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[Key]:
                     path=here,
                     top=named.top,
                     own=isinstance(named, Own),
+                    effect=named.effect,
                 )
 
 

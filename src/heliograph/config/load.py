@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliograph.config.findings import Findings, render
+from heliograph.config.loops import loop_findings
 from heliograph.config.mm2.precedence import Resolution, resolve_settings
 from heliograph.config.mm2.properties import (
     MalformedProperty,
@@ -27,7 +28,6 @@ from heliograph.config.strimzi.resource import KIND, kind_of, resource_settings
 from heliograph.config.yaml_file import yaml_settings
 from heliograph.config.yaml_nodes import decode_yaml, documents, is_yaml, line_of
 from heliograph.errors import ConfigError
-from heliograph.model import FlowId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +38,19 @@ class ExplainedConfig:
     resolution: Resolution
 
 
-def load_config(path: Path) -> MirrorConfig:
-    """The configuration in `path`; raises `ConfigError` with all its problems."""
-    return load_explained(path).config
+def load_config(path: Path, around: Environment | None = None) -> MirrorConfig:
+    """The configuration in `path`; raises `ConfigError` with all its problems.
+
+    `around` is the real environment unless told.
+    """
+    return load_explained(path, around).config
 
 
-def load_explained(path: Path) -> ExplainedConfig:
+def load_explained(path: Path, around: Environment | None = None) -> ExplainedConfig:
     """The same with where everything came from; only the model is for others to keep."""
-    around = real_environment()
+    around = around or real_environment()
     try:
-        content = path.read_bytes()
+        content = around.read_bytes(path)
     except OSError as exc:
         why = exc.strerror or type(exc).__name__
         raise ConfigError(str(path), (f"cannot be read: {why}",)) from exc
@@ -100,17 +103,9 @@ def explain_properties(
 
 
 def _note_loops(config: MirrorConfig, findings: Findings) -> None:
-    """Flows in both directions are safe under equal names only while one of them is fenced."""
-    keeping = {flow.id for flow in config.flows if flow.policy.keeps_names}
-    for there in sorted(keeping, key=str):
-        back = FlowId(source=there.target, target=there.source)
-        if back in keeping and there.source < there.target:
-            findings.note_at(
-                f"{there}, {back}",
-                "both flows keep topic names, so records of a topic that both mirror will loop "
-                "endlessly; restrict `topics`, use a policy that renames topics, or keep one of "
-                "the flows fenced, as `heliograph failover` leaves it",
-            )
+    """A note only: flows may mirror other topics each, which only their clusters can say."""
+    for found in loop_findings(config):
+        findings.note_at(", ".join(map(str, found.flows)), found.text)
 
 
 def _yaml(text: str, around: Environment, findings: Findings) -> list[Property]:

@@ -1,4 +1,5 @@
-"""Classes of the operator's own, given as `module:Class`. Imports them; runs on the driver.
+"""Classes and functions of the operator's own, given as `module:Class`. Imports them; runs on the
+driver, and functions of transforms on executors too.
 
 The model keeps the path, never the class: executors need neither policies nor filters.
 """
@@ -6,9 +7,9 @@ The model keeps the path, never the class: executors need neither policies nor f
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from heliograph.config.mm2.values import BadValue, Reader
 
@@ -61,9 +62,27 @@ def class_or_python(*known: str, methods: Sequence[str]) -> Reader:
 
 def load_class(path: str, methods: Sequence[str]) -> type:
     """The class itself, which has all of `methods`; raises `UnusableClass`."""
+    found = _loaded(path, "module:Class")
+    if not isinstance(found, type):
+        raise UnusableClass("not a class")
+    lacking = [name for name in methods if not callable(getattr(found, name, None))]
+    if lacking:
+        raise UnusableClass("a class without " + ", ".join(f"`{name}`" for name in lacking))
+    return found
+
+
+def load_function(path: str) -> Callable[..., Any]:
+    """The function itself; raises `UnusableClass`."""
+    found = _loaded(path, "module:function")
+    if not callable(found):
+        raise UnusableClass("not a function")
+    return found
+
+
+def _loaded(path: str, form: str) -> object:
     matched = _PYTHON_PATH.fullmatch(path)
     if matched is None:
-        raise UnusableClass("not `module:Class`")
+        raise UnusableClass(f"not `{form}`")
     module_name, attributes = matched.groups()
     try:
         found: object = import_module(module_name)
@@ -75,9 +94,4 @@ def load_class(path: str, methods: Sequence[str]) -> type:
             found = getattr(found, name)
         except AttributeError as exc:
             raise UnusableClass(f"but `{module_name}` has no `{attributes}`") from exc
-    if not isinstance(found, type):
-        raise UnusableClass("not a class")
-    lacking = [name for name in methods if not callable(getattr(found, name, None))]
-    if lacking:
-        raise UnusableClass("a class without " + ", ".join(f"`{name}`" for name in lacking))
     return found

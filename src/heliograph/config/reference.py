@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from heliograph.config.keys import Key
-from heliograph.config.mm2.inert import NOT_YET
-from heliograph.config.mm2.keys import API_KEYS, ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS
+from heliograph.config.keys import Effect, Key
+from heliograph.config.mm2.keys import (
+    API_KEYS,
+    CLUSTER_KEYS,
+    ENGINE_KEYS,
+    FLOW_KEYS,
+    PIPELINE_KEYS,
+    REST_KEYS,
+    WORKER_KEYS,
+)
 
 
 def reference_rows() -> dict[str, tuple[str, ...]]:
@@ -18,6 +25,8 @@ def reference_rows() -> dict[str, tuple[str, ...]]:
     return {
         "Flows": _rows(key for key in FLOW_KEYS if not key.own),
         "Flows, Heliograph's own": _rows(key for key in FLOW_KEYS if key.own),
+        "Pipelines": _rows(PIPELINE_KEYS),
+        "Clusters, Heliograph's own": _rows(CLUSTER_KEYS),
         "Engine": _rows(ENGINE_KEYS),
         "REST server": _rows(API_KEYS),
         "Connect workers": _rows(WORKER_KEYS),
@@ -25,12 +34,31 @@ def reference_rows() -> dict[str, tuple[str, ...]]:
     }
 
 
+def effect_rows() -> tuple[str, ...]:
+    """What a change of each key does to a mirror that runs; those that act at once are the rest."""
+    keys = (*FLOW_KEYS, *ENGINE_KEYS, *API_KEYS)
+    named = {
+        effect: [f"`{key.name}`" for key in keys if key.effect is effect and key.inert is None]
+        for effect in (Effect.REPLANS, Effect.BEGINS_OR_ENDS, Effect.RESTART)
+    }
+    named[Effect.BEGINS_OR_ENDS].append("`clusters`")
+    named[Effect.RESTART].append("`spark.*`")
+    clients = ["`bootstrap.servers`, TLS and SASL, settings of clients"]
+    return (
+        f"| {Effect.AT_ONCE} | every key that is not below |",
+        f"| {Effect.REPLANS} | {', '.join(named[Effect.REPLANS])} |",
+        f"| {Effect.BEGINS_OR_ENDS} | {', '.join(named[Effect.BEGINS_OR_ENDS])} |",
+        f"| {Effect.RECONNECTS} | {', '.join(clients)} |",
+        f"| {Effect.RESTART} | {', '.join(named[Effect.RESTART])} |",
+    )
+
+
 def _rows(keys: Iterable[Key]) -> tuple[str, ...]:
     return tuple(_row(key) for key in keys)
 
 
 def _row(key: Key) -> str:
-    acts = "yes" if key.inert is None else ("not yet" if key.inert is NOT_YET else "Connect only")
+    acts = "yes" if key.inert is None else "Connect only"
     default = _shown(key.default).replace("|", "\\|")
     return f"| `{key.name}` | {default} | {acts} | {key.meaning} |"
 

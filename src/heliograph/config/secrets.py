@@ -37,6 +37,9 @@ _SECRET_VALUE: Final = re.compile(
 )
 
 
+_PASSWORD_IN_URL: Final = re.compile(r"://[^/\s@]*:[^/\s@]*@")
+
+
 class Secret:
     """A value that every `repr`, `str`, format and dump masks; `reveal` is the only way to it."""
 
@@ -111,6 +114,11 @@ def is_secret_key(name: str) -> bool:
 def looks_secret(value: str) -> bool:
     """Whether a value holds a secret whatever its key: Java options, URLs with a password."""
     return _SECRET_VALUE.search(value) is not None
+
+
+def has_password(value: str) -> bool:
+    """Whether a value has a URL with a password in it."""
+    return _PASSWORD_IN_URL.search(value) is not None
 
 
 def has_reference(text: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from heliograph.config.hook_values import absolute_path, bearer_token, command, web_address
-from heliograph.config.keys import INT_MAX, LONG_MAX, MM2, Own, Seconds
+from heliograph.config.keys import INT_MAX, LONG_MAX, MM2, Effect, Own, Seconds
 from heliograph.config.mm2.values import part_of_a_name, regexes, replicas
 from heliograph.config.plugins import (
     CONFIG_FILTER_METHODS,
@@ -26,7 +26,6 @@ IDENTITY_POLICY: Final = _MIRROR + "IdentityReplicationPolicy"
 DEFAULT_TOPIC_FILTER: Final = _MIRROR + "DefaultTopicFilter"
 DEFAULT_GROUP_FILTER: Final = _MIRROR + "DefaultGroupFilter"
 DEFAULT_CONFIG_FILTER: Final = _MIRROR + "DefaultConfigPropertyFilter"
-BYTE_ARRAY_CONVERTER: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
 
 TOPICS_EXCLUDE: Final = (r"mm2.*\.internal", r".*\.replica", r"__.*")
 GROUPS_EXCLUDE: Final = ("console-consumer-.*", "connect-.*", "__.*")
@@ -64,13 +63,16 @@ class NamingPolicyConfig(Section):
         MM2(
             "replication.policy.class",
             class_or_python(DEFAULT_POLICY, IDENTITY_POLICY, methods=POLICY_METHODS),
+            effect=Effect.REPLANS,
         ),
     ] = DEFAULT_POLICY
     """MirrorMaker 2's Default or Identity policy, or a Python class as `module:Class`."""
-    separator: Annotated[str, MM2("replication.policy.separator", part_of_a_name)] = "."
+    separator: Annotated[
+        str, MM2("replication.policy.separator", part_of_a_name, effect=Effect.REPLANS)
+    ] = "."
     """Text between the source alias and the topic."""
     internal_separator_enabled: Annotated[
-        bool, MM2("replication.policy.internal.topic.separator.enabled")
+        bool, MM2("replication.policy.internal.topic.separator.enabled", effect=Effect.REPLANS)
     ] = True
     """Whether the names of internal topics use the separator too (KIP-949)."""
 
@@ -127,7 +129,7 @@ class HeartbeatsConfig(Section):
     """Time between two heartbeats."""
     replication_factor: Annotated[int, MM2("heartbeats.topic.replication.factor", replicas)] = 3
     """Replication factor of the heartbeats topic; -1 is the broker's default."""
-    replicated: Annotated[bool, MM2("heartbeats.replication.enabled")] = True
+    replicated: Annotated[bool, MM2("heartbeats.replication.enabled", effect=Effect.REPLANS)] = True
     """Whether the source's heartbeats are mirrored even if `topics` does not match (KIP-1089)."""
 
 
@@ -218,12 +220,29 @@ class LoadConfig(Section):
     """The slots, by number from 0, for `critical.topics`."""
 
 
+class ClusterLoadConfig(Section):
+    """How much all flows together may take of a cluster."""
+
+    read_bytes_per_s: Annotated[int | None, Own("throttle.read.bytes.per.second")] = Field(
+        default=None, ge=1, le=LONG_MAX
+    )
+    """Most bytes a second that all lanes read from the cluster together; unset is no limit."""
+    write_bytes_per_s: Annotated[int | None, Own("throttle.write.bytes.per.second")] = Field(
+        default=None, ge=1, le=LONG_MAX
+    )
+    """Most bytes a second that all lanes write to the cluster together; unset is no limit."""
+
+
 class ConnectorConfig(Section):
     """What MirrorMaker 2's connectors are told and Heliograph heeds too."""
 
-    source_alias: Annotated[str | None, MM2("source.cluster.alias", part_of_a_name)] = None
+    source_alias: Annotated[
+        str | None, MM2("source.cluster.alias", part_of_a_name, effect=Effect.REPLANS)
+    ] = None
     """Alias of the source in topic names, heartbeats and checkpoints, if not the flow's."""
-    target_alias: Annotated[str | None, MM2("target.cluster.alias", part_of_a_name)] = None
+    target_alias: Annotated[
+        str | None, MM2("target.cluster.alias", part_of_a_name, effect=Effect.REPLANS)
+    ] = None
     """Alias of the target in heartbeats and for cycle detection, if not the flow's."""
     admin_timeout_ms: Annotated[int, MM2("admin.timeout.ms")] = Field(
         default=60_000, ge=0, le=LONG_MAX

@@ -9,7 +9,7 @@ from typing import Protocol
 from heliograph.config.schema import MirrorConfig
 from heliograph.connect.model import Connector, TargetState
 from heliograph.connect.translate import Errors
-from heliograph.driver.run import LiveMirror
+from heliograph.driver.live import LiveMirror
 from heliograph.model import FlowId, LaneId
 
 

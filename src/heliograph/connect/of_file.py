@@ -34,7 +34,7 @@ from heliograph.connect.translate import Errors, errors_of
 from heliograph.decisions.decide import Draft, decide, read_decisions
 from heliograph.decisions.decision import Verb
 from heliograph.decisions.orders import FlowOrders, orders_of
-from heliograph.driver.run import LiveMirror
+from heliograph.driver.live import LiveMirror
 from heliograph.errors import BrokerError
 from heliograph.model import LaneId
 
@@ -48,7 +48,7 @@ class FileConnectors:
     def __init__(self, live: LiveMirror, worker_id: str) -> None:
         self._live = live
         self._facts = WorkerFacts(worker_id=worker_id)
-        self._of_file = tuple(connectors_of_file(self._live.config))
+        self._made: tuple[MirrorConfig, tuple[Connector, ...]] | None = None
         self._deciding = asyncio.Lock()
 
     @property
@@ -60,7 +60,10 @@ class FileConnectors:
 
     def connectors(self) -> Sequence[Connector]:
         """Each as this driver follows what was decided about its flow."""
-        return [replace(each, target_state=self._wanted(each)) for each in self._of_file]
+        config = self._live.config
+        if self._made is None or self._made[0] is not config:
+            self._made = config, tuple(connectors_of_file(config))
+        return [replace(each, target_state=self._wanted(each)) for each in self._made[1]]
 
     def _wanted(self, connector: Connector) -> TargetState:
         orders = self._live.decided(connector.flow)

@@ -13,7 +13,7 @@ from typing import Any, Final, assert_never
 
 from heliograph.connect.model import Connector, TargetState
 from heliograph.connect.plugins import VERSION, Plugin
-from heliograph.driver.run import LiveMirror, RunStatus
+from heliograph.driver.live import LiveMirror, RunStatus
 from heliograph.ledger.leadership import Fenced, Lapsed, Leading, Standby
 from heliograph.model import FlowId, LaneProgress, Stalled
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -22,8 +23,9 @@ from heliograph.connect.problems import ConnectProblem, not_found
 from heliograph.connect.store import ConnectorTopic, records_of, tombstones_of
 from heliograph.connect.translate import Errors, errors_of, translate
 from heliograph.connect.worker_file import WorkerFile
-from heliograph.driver.changing import ChangingMirror
-from heliograph.driver.run import LiveMirror
+from heliograph.driver.changes import ConfigChanges
+from heliograph.driver.live import LiveMirror
+from heliograph.driver.run import run_mirror
 from heliograph.driver.stop import StopRequest
 from heliograph.errors import MirrorError
 from heliograph.model import LaneId
@@ -43,7 +45,9 @@ class ConnectWorker:
         self._topic = ConnectorTopic(
             file.cluster, file.config_topic, replication_factor=file.replication_factor
         )
-        self._mirror = ChangingMirror(file.config, stop)
+        self._changes = ConfigChanges()
+        self._wanted = file.config
+        self._live: LiveMirror | None = None
         self._problems: Mapping[str, str] = {}
         self._said: set[str] = set()
         self._worker_id = ""
@@ -63,15 +67,15 @@ class ConnectWorker:
         )
 
     def live(self) -> LiveMirror | None:
-        return self._mirror.live
+        return self._live
 
     def connectors(self) -> Sequence[Connector]:
         return self._topic.connectors
 
     def problems(self) -> Mapping[str, str]:
-        if self._mirror.problem:
-            stuck = {each.name: self._mirror.problem for each in self.connectors()}
-            return {**stuck, **self._problems}
+        problem = self._changes.status.problem
+        if problem:
+            return {**{each.name: problem for each in self.connectors()}, **self._problems}
         return self._problems
 
     def errors_of(self, candidate: Connector) -> Errors:
@@ -106,11 +110,11 @@ class ConnectWorker:
         await self._write_and_apply(records_of(replace(before, target_state=state), before))
         if state is TargetState.STOPPED:
             async with asyncio.timeout(_STOPPED_S_MAX):
-                await self._mirror.followed()
+                await self._changes.followed()
 
     async def restart(self, connector: Connector, lanes: Sequence[LaneId] | None) -> None:
         self._apply()  # what it refers to may be there by now
-        try_again(self._mirror.live, connector.flow, lanes)
+        try_again(self._live, connector.flow, lanes)
 
     def _named(self, name: str) -> Connector | None:
         return next((each for each in self.connectors() if each.name == name), None)
@@ -131,7 +135,9 @@ class ConnectWorker:
             if sentence not in self._said:
                 self._said.add(sentence)
                 log.info("%s", sentence)
-        self._mirror.reconfigure(found.config)
+        if found.config != self._wanted:
+            self._wanted = found.config
+            self._changes.offer(found.config)
 
     # -- running
 
@@ -141,13 +147,23 @@ class ConnectWorker:
         # Without its connectors a worker has nothing to go by.
         following.add_done_callback(lambda task: None if task.cancelled() else self._stop.make())
         try:
-            await self._mirror.run()
+            await run_mirror(
+                self._file.config, stop=self._stop, services=(self._shown,), changes=self._changes
+            )
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
             await self._topic.close()
         if not following.cancelled():
             following.result()
+
+    @asynccontextmanager
+    async def _shown(self, live: LiveMirror) -> AsyncIterator[None]:
+        self._live = live
+        try:
+            yield
+        finally:
+            self._live = None
 
     async def _follow(self) -> None:
         """The topic, which other workers write too."""

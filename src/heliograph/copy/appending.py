@@ -24,6 +24,7 @@ from heliograph.copy.lane import CarriedLane
 from heliograph.copy.pace import Departure, Pace
 from heliograph.copy.phases import Running
 from heliograph.errors import InvariantError, LeaderMoved, MirrorError, WireError
+from heliograph.model import TopicPartition
 from heliograph.probe import BATCHES_ANSWERED, BATCHES_SENT, probe
 from heliograph.wire.produce import (
     PRODUCE_KEY,
@@ -31,7 +32,7 @@ from heliograph.wire.produce import (
     PRODUCE_VERSION_MIN,
     ProducedPartition,
     TopicKey,
-    parse_produce_answer,
+    parse_produce,
     produce_request,
 )
 
@@ -95,6 +96,7 @@ class AppendStream:
         self._connection: Connection | None = None
         self._version = PRODUCE_VERSION_MIN
         self._opening: asyncio.Task[None] | None = None
+        self._opening_s = 0.0
         self._in_flight_bytes = 0
         self._in_flight: deque[Departure] = deque()
         self._pace = Pace(
@@ -128,14 +130,11 @@ class AppendStream:
             connection.close()
         if connection is None or connection.closed:
             if self._ready and self._opening is None:
-                self._opening = asyncio.create_task(self._open())
+                self._opening, self._opening_s = asyncio.create_task(self._open()), monotonic_s()
             return
-        while (
-            self._ready
-            and self._in_flight_bytes < self._in_flight_bytes_max
-            and connection.writable.is_set()
-        ):
-            self._send(connection)
+        bytes_max = self._in_flight_bytes_max
+        while self._ready and self._in_flight_bytes < bytes_max and connection.writable.is_set():
+            self._send(connection, bytes_max)
 
     def check_timeout(self) -> None:
         """A broker that neither takes nor answers anything in time is as good as gone; lanes then
@@ -151,6 +150,15 @@ class AppendStream:
             self._is_given_up = True
             silent = TimeoutError(f"no answer in {connection.answer_s_max * 1000:.0f} ms")
             connection.close(silent)
+
+    def overdue_since_s(self, at_s: float) -> float | None:
+        """Since when an answer, or the connection, is waited for that should be there by now."""
+        since_s = self._opening_s if self._opening is not None else None
+        if self._in_flight:
+            since_s = self._in_flight[0].at_s
+        if since_s is None or at_s - since_s <= self._pace.round_trip.overdue_s:
+            return None
+        return since_s
 
     def reset(self) -> None:
         """Drop what is in flight, as far as it has not left this machine."""
@@ -191,12 +199,11 @@ class AppendStream:
             await connection.until_drained()
             self.pump()
 
-    def _send(self, connection: Connection) -> None:
+    def _send(self, connection: Connection, bytes_max: int) -> None:
         taken: list[Sent] = []
-        request_bytes = 0
-        request_bytes_max = min(
-            REQUEST_BYTES_MAX, max(1, self._in_flight_bytes_max // _REQUESTS_IN_FLIGHT_MIN)
-        )
+        partitions: set[TopicPartition] = set()
+        request_bytes = largest_bytes = 0
+        request_bytes_max = min(REQUEST_BYTES_MAX, max(1, bytes_max // _REQUESTS_IN_FLIGHT_MIN))
         for _ in range(len(self._ready)):
             if request_bytes >= request_bytes_max:
                 break
@@ -205,9 +212,16 @@ class AppendStream:
             running = lane.running
             if running is None or not lane.sendable:
                 continue
+            if lane.spec.target in partitions:
+                # Two flows write there. Of two batches for one partition a broker keeps one, and
+                # its answer would pass for both: the other would be lost without a word.
+                self.offer(lane)
+                continue
+            partitions.add(lane.spec.target)
             batch = lane.take(running)
             request_bytes += len(batch.view)
             lane.counted.sent_bytes += len(batch.view)
+            largest_bytes = max(largest_bytes, len(batch.view))
             taken.append((lane, running, batch))
         if not taken:
             return
@@ -224,6 +238,10 @@ class AppendStream:
         self._in_flight_bytes += request_bytes
         departure = self._pace.departed()
         self._in_flight.append(departure)
+        traffic = self._cluster.traffic
+        traffic.departed()
+        traffic.batches += len(taken)
+        traffic.batch_bytes_max = max(traffic.batch_bytes_max, largest_bytes)
         connection.send(
             PRODUCE_KEY,
             self._version,
@@ -247,15 +265,20 @@ class AppendStream:
         departure = self._in_flight.popleft()
         for lane, _, _ in taken:
             lane.in_flight -= 1
+        traffic = self._cluster.traffic
         if isinstance(answer, BaseException):
+            traffic.lost()
             self._lost(taken, answer)
             return
         try:
-            answered = parse_produce_answer(answer, by_id=by_id)
+            throttle_ms, answered = parse_produce(answer, by_id=by_id)
         except WireError as exc:
+            traffic.lost()
+            traffic.retried_batches += len(taken)
             for lane, _, _ in taken:
                 self._reports.failed(lane, exc)
             return
+        traffic.answered(request_bytes, connection.answer_wait_s, throttle_ms)
         self._pace.round_trip.heard(connection.answer_wait_s)
         self._pace.answered(departure, request_bytes, busy=busy)
         rows = {(row.topic, row.partition): row for row in answered}
@@ -265,6 +288,7 @@ class AppendStream:
         self.pump()
 
     def _lost(self, taken: list[Sent], error: BaseException) -> None:
+        self._cluster.traffic.retried_batches += len(taken)
         trouble = error if isinstance(error, MirrorError) else LeaderMoved(str(error))
         for lane, running, batch in taken:
             if self._is_given_up:

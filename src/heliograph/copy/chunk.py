@@ -8,13 +8,16 @@ batches are cut does not matter, so a successor may cut differently and still be
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
+from heliograph.copy.origins import Origin, Origins, Producer
 from heliograph.errors import CorruptBatch
 from heliograph.ledger.positions import sequence_of
 from heliograph.ledger.runs import Run
+from heliograph.letters.letter import Letter
+from heliograph.model import StallReason
 from heliograph.wire.batch import (
     LENGTH_END,
     MAGIC_AT,
@@ -92,6 +95,34 @@ class OutgoingBatch:
     """The ledger write that must be durable before this batch may leave."""
 
 
+@dataclass(frozen=True, slots=True)
+class TransformStop:
+    """The cursor stands before the record, and all before it goes out."""
+
+    offset: int
+    why: str
+    reason: StallReason = StallReason.TRANSFORM_FAILED
+
+
+class SkippedRecord(NamedTuple):
+    """A record that cannot be mirrored."""
+
+    position: int
+    """The one that it would have had."""
+    offset: int
+    reason: StallReason
+
+
+@dataclass(frozen=True, slots=True)
+class TransformWait:
+    """The cursor stands before the record: what it needs is being asked for."""
+
+    offset: int
+    why: str
+    waited_s: float
+    """So far."""
+
+
 @dataclass(slots=True, kw_only=True)
 class PreparedChunk:
     """What one fetch brought of a lane, ready to append."""
@@ -102,6 +133,17 @@ class PreparedChunk:
     """What ended the chunk early; the batches before it are good."""
     unknown_control_records: int = 0
     """Dropped without knowing what they are for."""
+    failed: TransformStop | None = None
+    """The record that ended the chunk early: a transform cannot make anything of it."""
+    waits: TransformWait | None = None
+    """The record that ended the chunk early, for a moment."""
+    skipped: list[SkippedRecord] = field(default_factory=list)
+    """Records that are left out and noted as losses."""
+    letters: list[Letter] = field(default_factory=list)
+    """Records that are left out and become dead letters before anything of the chunk leaves."""
+    unknown: Producer | None = None
+    """Whose batch ended the chunk early: the ledgers must be asked whether a mirror wrote it. The
+    cursor stands before it, and all before it goes out."""
     whole: bool = False
     """Whether at least one whole batch was seen, dropped ones included."""
 
@@ -114,11 +156,17 @@ def prepare_chunk(
     aborted: Sequence[tuple[int, int]] = (),
     read_committed: bool = True,
     coalesce: bool = True,
+    make_writer: MakeWriter | None = None,
+    origins: Origins | None = None,
+    kept_until: int = 0,
 ) -> PreparedChunk:
     """Move `cursor` over the whole batches of `fetched`; what is left of a cut batch is fetched
-    again."""
+    again. `make_writer`: for lanes whose records are looked into (`transforming`). With `origins`
+    what a mirror brought is left out, but for batches before `kept_until`."""
     chunk = PreparedChunk()
-    writer = _Writer(chunk, cursor, stamp, coalesce)
+    is_opened, make_writer = make_writer is not None, make_writer or Writer
+    coalesces_windows = coalesce and not is_opened and origins is None
+    writer = make_writer(chunk, cursor, stamp, coalesce)
     aborts = AbortedTransactions(aborted) if read_committed else None
     at = 0
     try:
@@ -133,7 +181,7 @@ def prepare_chunk(
                 if extent.next_offset > cursor.next_offset:
                     writer.add_legacy(window[: extent.size_bytes], extent.next_offset)
                 continue
-            if coalesce and (coalesced := _coalesce_tiny(window, cursor)) is not None:
+            if coalesces_windows and (coalesced := _coalesce_tiny(window, cursor)) is not None:
                 at += coalesced.size_bytes
                 chunk.whole = True
                 writer.add_coalesced(coalesced)
@@ -147,10 +195,16 @@ def prepare_chunk(
                 continue
             batch = window[: header.size_bytes]
             verify_crc(batch, header)
+            origin = Origin.LOCAL
+            if origins is not None and header.base_offset >= kept_until:
+                origin = origins.of(header)
+                if origin is Origin.UNKNOWN and not header.is_control:
+                    chunk.unknown = Producer(header.producer_id, header.producer_epoch)
+                    break
             # Asked of control batches too: a fetch may begin at the marker that ends a transaction
             # whose records came with an earlier one, and that transaction must not stay open here.
             is_aborted = aborts is not None and aborts.covers(header)
-            if header.is_control or is_aborted:
+            if header.is_control or is_aborted or origin is Origin.MIRRORED:
                 if header.is_control:
                     chunk.unknown_control_records += is_unknown_control(batch, header)
                     if aborts is not None:
@@ -179,7 +233,7 @@ def _coalesce_tiny(window: memoryview, cursor: LaneCursor) -> CoalescedWindow | 
     )
 
 
-class _Writer:
+class Writer:
     """Adds to one chunk; tiny batches wait here until it is clear whether many follow."""
 
     def __init__(
@@ -226,11 +280,13 @@ class _Writer:
         self._cursor.leader_epoch = -1
 
     def drop(self, header: BatchHeader) -> None:
-        """Control batches and aborted ones; the next record then starts a run."""
+        """Control batches, aborted ones, those of mirrors; the next record then starts a run."""
         self.flush()
         self._passed(header)
 
     def flush(self) -> None:
+        if not self._tiny:
+            return
         tiny, self._tiny, self._tiny_bytes = self._tiny, [], 0
         if len(tiny) < TINY_BATCHES_MIN:
             for header, batch in tiny:
@@ -326,3 +382,6 @@ class _Writer:
     def _passed(self, header: BatchHeader) -> None:
         self._cursor.next_offset = header.next_offset
         self._cursor.leader_epoch = header.leader_epoch
+
+
+MakeWriter = Callable[[PreparedChunk, LaneCursor, Stamp, bool], Writer]

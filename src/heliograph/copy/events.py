@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from heliograph.copy.chunk import OutgoingBatch
 from heliograph.copy.found import Found
 from heliograph.copy.phases import Resuming, Running, Stop
 from heliograph.errors import MirrorError
@@ -64,6 +65,15 @@ class SequenceMismatch:
 class BatchTooLarge:
     """The target refused a batch for its size."""
 
+    error: MirrorError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchUnwritable:
+    """The target refused a batch for what a record in it is, and the lane is to go on without."""
+
+    batch: OutgoingBatch
+    code: str
     error: MirrorError
 
 
@@ -124,7 +134,7 @@ class Close:
 
 DRAINED: Final = Drained()
 
-TargetEvent = SequenceMismatch | BatchTooLarge | TargetFailed
+TargetEvent = SequenceMismatch | BatchTooLarge | BatchUnwritable | TargetFailed
 LaneEvent = (
     SourceEvent
     | TargetEvent

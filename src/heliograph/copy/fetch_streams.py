@@ -7,7 +7,7 @@ over a few: while one waits, the answers of the others fill the link.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 from heliograph.broker.connection import Connection
@@ -64,6 +64,14 @@ class FetchStreams:
     def lanes(self) -> tuple[CarriedLane, ...]:
         return tuple(lane for stream in self._streams for lane in stream.lanes)
 
+    def overdue(self, at_s: float) -> Iterator[tuple[CarriedLane, float]]:
+        """Lanes whose fetch should have been answered by now, and since when it is under way."""
+        bound_s = self._limits.wait_ms_max / 1000 + self._pace.round_trip.overdue_s
+        for stream in self._streams:
+            if stream.asked_s is not None and at_s - stream.asked_s > bound_s:
+                for lane in stream.lanes:
+                    yield lane, stream.asked_s
+
     # -- what a stream asks
 
     def departed(self) -> Departure:
@@ -84,8 +92,9 @@ class FetchStreams:
         learned = lane.learned.fetch_bytes
         # A lane that met a batch larger than that fetches on as it learned to.
         if lane.throttles and learned <= self._limits.partition_bytes:
-            allowed = [throttle.fetch_bytes for throttle in lane.throttles]
-            return min([learned, *(some for some in allowed if some is not None)])
+            allowed = [some for at in lane.throttles if (some := at.fetch_bytes) is not None]
+            if allowed:
+                return min(learned, *allowed)
         if self._limits.partition_bytes_max is not None or not self._pace.round_trip.is_far:
             return learned
         share = self.answer_bytes() // max(1, self._behind.get(stream, 0))

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.codes import NONE, broker_error
 from heliograph.broker.connection import Connection
+from heliograph.clock import monotonic_s
 from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.pace import Departure
@@ -118,6 +119,8 @@ class FetchStream:
         self._throttled: set[PartitionKey] = set()
         """All three as of the last review, so that a fetch costs what changed and not all lanes."""
         self._wake = asyncio.Event()
+        self.asked_s: float | None = None
+        """Since when a fetch is under way, the connection for it included."""
         self._in_session: dict[PartitionKey, FetchFrom] = {}
         self._session_id = 0
         self._session_epoch = 0
@@ -168,18 +171,20 @@ class FetchStream:
         failures = 0
         while True:
             await self._until_wanted()
+            self.asked_s = monotonic_s()
             try:
                 connection = await self._cluster.connection(self._broker, self._purpose)
                 departure = self._group.departed()
                 answer = await self._fetch(connection)
             except MirrorError as exc:
+                self.asked_s = None
                 self._reset_session()
                 failures += 1
                 for lane in self.lanes:
                     self._reports.failed(lane, exc)
                 await asyncio.sleep(min(0.05 * (1 << min(failures, 10)), _BACKOFF_S_MAX))
                 continue
-            failures = 0
+            failures, self.asked_s = 0, None
             for fetched in answer.partitions:
                 # What became of a lane before may have taken this one off the stream.
                 fetching = self._lanes.get(fetched.key)
@@ -236,14 +241,21 @@ class FetchStream:
             forgotten=forgotten,
         )
         connection.version_of(FETCH_KEY, FETCH_VERSION, FETCH_VERSION)
-        fetched = await connection.request(
-            FETCH_KEY, FETCH_VERSION, [body], timeout_s=connection.answer_s_max + wait_ms / 1000
-        )
+        traffic = self._cluster.traffic
+        traffic.departed()
         try:
+            fetched = await connection.request(
+                FETCH_KEY, FETCH_VERSION, [body], timeout_s=connection.answer_s_max + wait_ms / 1000
+            )
             answer = parse_fetch_answer(fetched)
         except WireError:
+            traffic.lost()
             connection.close()
             raise
+        except BaseException:
+            traffic.lost()
+            raise
+        traffic.answered(len(fetched), connection.answer_wait_s, answer.throttle_ms)
         for row in answer.partitions:
             if (lane := self._lanes.get(row.key)) is not None:
                 lane.counted.received_bytes += len(row.records)
@@ -328,7 +340,12 @@ def _key(lane: CarriedLane) -> PartitionKey:
 
 
 def _wants(running: Running) -> bool:
-    return running.share.is_open and not running.backpressured and not running.throttled
+    return (
+        running.share.is_open
+        and not running.backpressured
+        and not running.throttled
+        and not running.writes_letters
+    )
 
 
 def _is_behind(lane: CarriedLane) -> bool:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, assert_never
 
 from heliograph.broker.cluster import Cluster
+from heliograph.clock import monotonic_s
 from heliograph.config.schema import MirrorConfig
+from heliograph.config.transforms import DEAD_LETTER, Fate, TransformConfig
+from heliograph.copy.found import ResumePoint
+from heliograph.copy.origins import SourceOrigins
 from heliograph.errors import ConfigError
 from heliograph.ledger.store import LedgerStore
-from heliograph.model import ClusterAlias, FlowId, TopicPartition
+from heliograph.letters.lane import LetterBox
+from heliograph.model import (
+    ClusterAlias,
+    FlowFigures,
+    FlowId,
+    Lane,
+    LoopPrevention,
+    TopicName,
+    TopicPartition,
+)
+from heliograph.transform.lane import LaneTransform
+from heliograph.transform.record import Where
 from heliograph.wire.batch import Stamp
 
 _LONG_READS_AT_ONCE: Final = 8
@@ -36,6 +52,22 @@ class FetchLimits:
     """Where the reader is: a leader may name a replica that is nearer (KIP-392)."""
     ledger_runs_max: int = 10_000_000
     """Runs of a lane that the ledger keeps."""
+    transforms: tuple[TransformConfig, ...] = ()
+    """What is done to records; none for most flows, and then no record is looked into."""
+    on_transform_error: Fate = "stall"
+    """What becomes of a record that a transform fails on."""
+    on_unwritable: Fate = "stall"
+    """What becomes of a record that the target refuses for what it is."""
+    letters_topic: TopicName | None = None
+    """Where dead letters go."""
+    loop_prevention: LoopPrevention = LoopPrevention.NONE
+    mirrors: tuple[ClusterAlias, ...] = ()
+    """Clusters whose flows into the source are asked what they wrote; `mirrored` asks all others
+    that there are as well."""
+
+    @property
+    def writes_letters(self) -> bool:
+        return DEAD_LETTER in (self.on_transform_error, self.on_unwritable)
 
     @property
     def partition_bytes(self) -> int:
@@ -57,7 +89,8 @@ class FetchLimits:
         )
         if problems:
             raise ConfigError(f"cluster {alias}", problems)
-        return cls(rack=rack, **{field: int(text) for field, text in asked.items()})
+        numbers: dict[str, Any] = {field: int(text) for field, text in asked.items()}
+        return cls(rack=rack, **numbers)
 
 
 _FETCH_KEYS: Final = {
@@ -75,9 +108,63 @@ def fetch_limits(config: MirrorConfig) -> dict[FlowId, FetchLimits]:
         flow.id: replace(
             FetchLimits.of(flow.id.source, flow.clients.source_consumer),
             ledger_runs_max=flow.ledger_runs_max,
+            transforms=tuple(each for each in flow.transforms if not each.names_topics),
+            on_transform_error=flow.on_transform_error,
+            on_unwritable=flow.on_unwritable_record,
+            letters_topic=flow.letters_topic if flow.writes_letters else None,
+            loop_prevention=config.loop_prevention_of(flow.id),
+            mirrors=mirrors_of(config, flow.id),
         )
         for flow in config.flows
     }
+
+
+def mirrors_of(config: MirrorConfig, flow: FlowId) -> tuple[ClusterAlias, ...]:
+    """Clusters whose flows into the source this flow asks what they wrote there."""
+    match config.loop_prevention_of(flow):
+        case LoopPrevention.NONE:
+            return ()
+        case LoopPrevention.RETURNING:
+            return (flow.target,)
+        case LoopPrevention.MIRRORED:
+            return tuple(alias for alias in config.clusters if alias != flow.source)
+        case other:
+            assert_never(other)
+
+
+@dataclass(slots=True)
+class FlowCounted:
+    """What happened to the flow's lanes here, since the slot began."""
+
+    stalls: Counter[str] = field(default_factory=Counter)
+    lookups: int = 0
+    refused_batches: int = 0
+    corrections: int = 0
+    notes: int = 0
+    note_s: float = 0.0
+    _noting: tuple[int, float] | None = None
+    """The ticket of the first write of heads that is not durable yet, and when it left."""
+
+    def noting(self, ticket: int) -> None:
+        if self._noting is None:
+            self._noting = (ticket, monotonic_s())
+
+    def durable(self, ticket: int) -> None:
+        if self._noting is not None and self._noting[0] <= ticket:
+            self.notes += 1
+            self.note_s += monotonic_s() - self._noting[1]
+            self._noting = None
+
+    def figures(self, flow: FlowId) -> FlowFigures:
+        return FlowFigures(
+            flow=flow,
+            stalls=dict(self.stalls),
+            lookups=self.lookups,
+            refused_batches=self.refused_batches,
+            corrections=self.corrections,
+            notes=self.notes,
+            note_ms=round(self.note_s * 1000),
+        )
 
 
 class Flow:
@@ -94,6 +181,10 @@ class Flow:
         self.target = target
         self.ledger = ledger
         self.limits = limits
+        self._transforms: dict[Lane, LaneTransform | None] = {}
+        self.origins = self._origins()
+        """What other flows brought to the source; None where nothing is left out for it."""
+        self.counted = FlowCounted()
         self.long_reads = asyncio.Semaphore(_LONG_READS_AT_ONCE)
         """Of lanes whose target log must be read, or filled, before they go on."""
         self.stamp: Stamp | None = None
@@ -102,6 +193,46 @@ class Flow:
         """Target partitions whose log ends before the map says, since when."""
         self.on_new_producer: Callable[[], None] = lambda: None
         """Called when the ledger names another producer than the lanes append as."""
+
+    def transform_of(self, lane: Lane) -> LaneTransform | None:
+        """What the lane's records go through; None where they travel unopened. Raises
+        `TransformUnusable`."""
+        if lane not in self._transforms:
+            self._transforms[lane] = LaneTransform.of(
+                self.limits.transforms,
+                self.where(lane),
+                (self.source.registry, self.target.registry),
+            )
+        return self._transforms[lane]
+
+    def where(self, lane: Lane) -> Where:
+        """The lane as its transforms see it."""
+        return Where(lane.id.source.topic, lane.target.topic, lane.id.source.partition)
+
+    @property
+    def letter_box(self) -> LetterBox:
+        return LetterBox(self.id, self.source, self.target, self.ledger)
+
+    async def with_letters(self, lane: Lane, at: ResumePoint) -> ResumePoint:
+        """With what was decided to be dead letters behind it; none for most lanes."""
+        cursor = at.cursor
+        letters = await self.letter_box.find(
+            lane, cursor.position, cursor.next_offset, writes=self.limits.writes_letters
+        )
+        return replace(at, letters=letters)
+
+    def carry_by(self, limits: FetchLimits) -> None:
+        """Go on by these; what is queued stays as it is."""
+        before, self.limits, self._transforms = self.limits, limits, {}
+        if (limits.loop_prevention, limits.mirrors) != (before.loop_prevention, before.mirrors):
+            self.origins = self._origins()
+
+    def _origins(self) -> SourceOrigins | None:
+        limits = self.limits
+        if limits.loop_prevention is LoopPrevention.NONE:
+            return None
+        reads_all = limits.loop_prevention is LoopPrevention.MIRRORED
+        return SourceOrigins(self.source, limits.mirrors, reads_all=reads_all)
 
     def use(self, stamp: Stamp) -> None:
         """Append as this producer from here on."""

@@ -9,6 +9,8 @@ from typing import Protocol, TypeVar
 
 from heliograph.copy.chunk import LaneCursor, SourcePoint
 from heliograph.errors import CorruptBatch, InvariantError, MirrorError
+from heliograph.ledger.replay_guard import Ahead
+from heliograph.letters.lane import LaneLetters
 from heliograph.model import Lane, StallReason, TopicId
 
 log = logging.getLogger(__name__)
@@ -24,6 +26,10 @@ class ResumePoint:
     """Found since the last head and not in the map before."""
     written_until: int = 0
     """Up to where the map has been written, records there or not."""
+    ahead: Ahead | None = None
+    """What that map says of records that are not in the log."""
+    letters: LaneLetters | None = None
+    """What was decided to be dead letters from there on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +50,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowFenced:
-    """No lane of the flow may go on until the fence is lifted."""
+    """No lane of the flow, or of the lane's topic, may go on until the fence is lifted."""
 
     why: str
 

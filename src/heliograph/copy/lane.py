@@ -11,14 +11,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from heliograph.clock import monotonic_s, now_ms
-from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk, SourcePoint
+from heliograph.copy.chunk import (
+    LaneCursor,
+    OutgoingBatch,
+    PreparedChunk,
+    SkippedRecord,
+    SourcePoint,
+)
 from heliograph.copy.lane_fields import Counted, HeadWritten, Learned, Reached, SourceSeen
 from heliograph.copy.phases import Draining, LanePhase, Resuming, Running, target_reason
-from heliograph.ledger.entries import TEXT_CHARS_MAX, HeadEntry, RunsEntry, runs_entries
-from heliograph.ledger.locate import anchor_of, source_next_offset
-from heliograph.ledger.replay_guard import ReplayGuard
+from heliograph.ledger.entries import (
+    TEXT_CHARS_MAX,
+    HeadEntry,
+    LossEntry,
+    RunsEntry,
+    runs_entries,
+)
+from heliograph.ledger.locate import anchor_of, begun_at, source_next_offset
+from heliograph.ledger.replay_guard import Ahead, ReplayGuard
 from heliograph.ledger.runs import Run
 from heliograph.ledger.segments import unmerged_count
+from heliograph.letters.lane import LaneLetters
 from heliograph.model import (
     Copying,
     Idle,
@@ -31,6 +44,7 @@ from heliograph.model import (
     StallReason,
     Starting,
     TopicId,
+    Waiting,
     badge,
 )
 from heliograph.probe import MAP_TO_CORRECT, probe
@@ -44,6 +58,8 @@ if TYPE_CHECKING:
 FORGOTTEN_S_MIN: Final = 60.0
 """A target is taken to remember the producer of a lane for so long and no longer; Kafka's
 `producer.id.expiration.ms` is a day and may be set lower."""
+_LONG_WAIT_MS: Final = 15_000
+"""A shorter wait is shown and not written down: a slow link has many."""
 _LEDGER_PAUSE_MS: Final = 3_000
 """A ledger whose leader moves is no trouble worth showing."""
 REMEMBERED_S: Final = 0.05
@@ -70,6 +86,8 @@ class CarriedLane:
         """Whether nothing more is to be fetched, whatever happens."""
         self.trouble: Stalled | None = None
         """What the lane shows in place of its phase, until it goes on."""
+        self.waiting: Waiting | None = None
+        """Shown while an answer is overdue (`silences`), until it is there."""
         self.reached = Reached()
         self.source_seen = SourceSeen()
         self.learned = Learned(fetch_bytes=flow.limits.partition_bytes)
@@ -84,7 +102,7 @@ class CarriedLane:
     def enter(self, phase: LanePhase) -> None:
         """For the machine, which knows what else this means."""
         self.phase = phase
-        self.unreported = True
+        self.unreported, self.waiting = True, None
         if isinstance(phase, Running):
             self.running = phase
         else:
@@ -97,6 +115,8 @@ class CarriedLane:
         identical: bool,
         target_topic_id: TopicId,
         written_until: int = 0,
+        ahead: Ahead | None = None,
+        letters: LaneLetters | None = None,
     ) -> Running:
         """The phase of a lane of which all before the cursor is in the target and nothing after it
         is on its way."""
@@ -110,7 +130,8 @@ class CarriedLane:
         reached.target_key = topic_key(target_topic_id)
         return Running(
             cursor=cursor,
-            replay_guard=ReplayGuard(cursor.position, written_until),
+            replay_guard=ReplayGuard(cursor.position, written_until, ahead),
+            letters=letters or LaneLetters(),
         )
 
     def stop_at(self, found: Blocked) -> None:
@@ -203,7 +224,9 @@ class CarriedLane:
         age_s = now_ms() / 1000 - reached.acked_timestamp_ms / 1000
         return idle_s > (FORGOTTEN_S_MIN if age_s <= FORGOTTEN_S_MIN else REMEMBERED_S)
 
-    def ledger_entries(self, running: Running, runs: Sequence[Run]) -> list[RunsEntry]:
+    def ledger_entries(
+        self, running: Running, runs: Sequence[Run], end_position: int
+    ) -> list[RunsEntry]:
         """They end where the lane's own knowledge does: one that becomes durable late, after a
         successor wrote its runs, must leave those alone."""
         source = self.spec.id.source
@@ -212,8 +235,29 @@ class CarriedLane:
             source.partition,
             runs,
             author=running.author,
-            end_position=running.cursor.position,
+            end_position=end_position,
         )
+
+    def skip_entries(self, skipped: Sequence[SkippedRecord]) -> list[LossEntry]:
+        """Records that are not mirrored, neighbours together."""
+        ranges: list[tuple[int, int, int, StallReason]] = []
+        for position, offset, reason in skipped:
+            if ranges and ranges[-1][0] == position and ranges[-1][2:] == (offset, reason):
+                ranges[-1] = (position, ranges[-1][1], offset + 1, reason)
+            else:
+                ranges.append((position, offset, offset + 1, reason))
+        source, at_ms = self.spec.id.source, now_ms()
+        return [
+            LossEntry(
+                topic=source.topic,
+                partition=source.partition,
+                position=position,
+                lost=OffsetRange(start=start, end=end),
+                reason=reason,
+                at_ms=at_ms,
+            )
+            for position, start, end, reason in ranges
+        ]
 
     def enqueue(
         self, running: Running, chunk: PreparedChunk, runs: Sequence[Run], ticket: int
@@ -222,7 +266,11 @@ class CarriedLane:
         self.unreported = True
         queued_bytes = running.enqueue(chunk, ticket)
         if runs:
-            running.unacked_runs.extend(runs)
+            unacked = running.unacked_runs
+            while unacked and unacked[-1].position >= runs[0].position:
+                # Where the chunk before was to go on (`Running.runs_to_write`).
+                unacked.pop()
+            unacked.extend(runs)
             if any(run.source_offset != run.target_offset for run in runs):
                 self.reached.identical = False
         if self.is_drained:
@@ -232,7 +280,7 @@ class CarriedLane:
 
     def settle(self, running: Running, batch: OutgoingBatch, base_offset: int) -> None:
         """The target has this batch, at `base_offset`."""
-        self.unreported = True
+        self.unreported, self.waiting = True, None
         reached = self.reached
         shift = base_offset - reached.target_next_offset
         if shift:
@@ -282,8 +330,11 @@ class CarriedLane:
         ]
         running.unacked_runs = deque(moved[1:])
         running.cursor.target_offset += shift
+        self.flow.counted.corrections += 1
         probe(MAP_TO_CORRECT)
-        self.flow.ledger.write_soon(self.ledger_entries(running, moved))
+        # A run that begins where the cursor stands lies behind all that is queued.
+        ends = running.cursor.position, moved[-1].position + 1
+        self.flow.ledger.write_soon(self.ledger_entries(running, moved, max(ends)))
 
     # -- what it shows
 
@@ -297,10 +348,14 @@ class CarriedLane:
             return waits
         if isinstance(self.phase, Resuming) or self.source_seen.end_offset < 0:
             return Starting()
+        if self.waiting is not None:
+            return self.waiting
         next_offset = self.reached.source_next_offset
         if self.running is not None:
             next_offset = self.running.cursor.next_offset
-        if self.is_drained and next_offset >= self.source_seen.end_offset:
+        # One that may not fetch yet does not know whether there is more.
+        throttled = self.running is not None and self.running.throttled
+        if self.is_drained and not throttled and next_offset >= self.source_seen.end_offset:
             return Idle()
         return Copying()
 
@@ -334,6 +389,8 @@ class CarriedLane:
             source_end_offset=seen.end_offset,
             source_start_offset=seen.start_offset,
             target_next_offset=reached.target_next_offset,
+            source_read_offset=self._read_offset(),
+            source_noted_offset=self.head_written.noted_offset(self.flow.ledger.durable),
             records=counted.records,
             bytes=counted.bytes,
             received_bytes=counted.received_bytes,
@@ -344,7 +401,14 @@ class CarriedLane:
             foreign_records=reached.foreign_records,
             identical=reached.identical,
             latency_counts=tuple(counted.latency_counts),
+            latency_ms_sum=counted.latency_ms_sum,
         )
+
+    def _read_offset(self) -> int:
+        """Nothing is kept of a lane that does not run."""
+        if self.running is not None:
+            return self.running.cursor.next_offset
+        return self.reached.source_next_offset if self.reached.target_next_offset >= 0 else -1
 
     def head_is_due(self, *, settling: bool) -> bool:
         """Whether the ledger's head is out of date: idle topics do not chatter, stalls show."""
@@ -354,10 +418,15 @@ class CarriedLane:
         begun, written = self.reached.target_topic_id is not None, self.head_written
         if begun and written.position != self.reached.position:
             return True
-        state = badge(self.state())
-        if state == written.badge:
+        if begun and written.is_behind(self.reached.source_next_offset):
+            # All since was left out: a successor would read it again, or miss it as a loss.
+            return True
+        state = self.state()
+        if badge(state) == written.badge:
             return False
-        return _is_loud(state) or _is_loud(written.badge) or (settling and begun)
+        if isinstance(state, Waiting) and now_ms() - state.since_ms < _LONG_WAIT_MS:
+            return False
+        return _is_loud(badge(state)) or _is_loud(written.badge) or (settling and begun)
 
     def head(self) -> HeadEntry:
         """Where the lane is and how; one that never began here keeps what the ledger has."""
@@ -373,9 +442,12 @@ class CarriedLane:
             target_topic_id=reached.target_topic_id,
             at_ms=_heard_ms(state),
             state=badge(state),
-            detail=state.detail[:TEXT_CHARS_MAX] if isinstance(state, Stalled) else "",
+            detail=state.detail[:TEXT_CHARS_MAX] if isinstance(state, Stalled | Waiting) else "",
             source_leader_epoch=(
                 reached.source_leader_epoch if reached.source_leader_epoch >= 0 else None
+            ),
+            begun_at=begun_at(
+                self.flow.ledger.view, source, reached.position, reached.source_next_offset
             ),
         )
         return shown if reached.target_topic_id is not None else self._as_in_ledger(shown)
@@ -387,6 +459,7 @@ class CarriedLane:
         if record is not None and record.head is not None:
             self.head_written.position = record.head.position
             self.head_written.badge = record.head.state
+            self.head_written.wrote(record.head.source_next_offset, ticket=0)
         fold = self.flow.ledger.view.fold(source.topic, source.partition)
         self.unmerged_entries = 0 if fold is None else unmerged_count(fold)
 
@@ -416,8 +489,11 @@ def _heard_ms(state: LaneState) -> int:
     """Until when a head is true: of a source that does not answer, nothing newer is known."""
     if isinstance(state, Stalled) and state.reason is StallReason.SOURCE_UNREACHABLE:
         return state.since_ms
+    if isinstance(state, Waiting) and state.hides_source:
+        return state.since_ms
     return now_ms()
 
 
 def _is_loud(state: str) -> bool:
-    return state == "paused" or state.startswith("stalled")
+    """Whether the ledger should show it, and show when it is over, though nothing was copied."""
+    return state == "paused" or state.startswith(("stalled", "waiting"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
 from heliograph.clock import now_ms
 from heliograph.copy.chunk import OutgoingBatch
-from heliograph.model import LATENCY_BUCKETS_MS, TopicId
+from heliograph.model import LATENCY_BUCKETS_MS, OffsetRange, TopicId
+from heliograph.transform.record import Failure
 
 LIVE_MS_MAX: Final = 60_000
 """Older records are a backlog; their age says nothing about latency."""
@@ -64,6 +66,30 @@ class Learned:
     unanswered: int = 0
     """Of them, connections that the target closed on a batch of the lane."""
 
+    unwritable: dict[int, Failure] = field(default_factory=dict)
+    """By source offset: records that the target refused each by itself."""
+    suspects: OffsetRange | None = None
+    """Source offsets of batches that the target refused, whatever record it was for."""
+
+    def blame(self, batch: OutgoingBatch, code: str, why: str) -> bool:
+        """The target refuses a record of the batch for what it is; whether that is news."""
+        start, end = batch.source_offset, batch.source_next_offset
+        if batch.record_count == 1:
+            is_new = start not in self.unwritable
+            self.unwritable[start] = Failure("target", code, why, "KAFKA_PRODUCE")
+            return is_new
+        if self.suspects is not None and start <= self.suspects.end:
+            start, end = min(start, self.suspects.start), max(end, self.suspects.end)
+        before, self.suspects = self.suspects, OffsetRange(start=start, end=end)
+        return self.suspects != before
+
+    def passed(self, next_offset: int) -> None:
+        """All before is in the target, or left out for good."""
+        if self.suspects is not None and self.suspects.end <= next_offset:
+            self.suspects = None
+        if self.unwritable:
+            self.unwritable = {at: why for at, why in self.unwritable.items() if at >= next_offset}
+
     def backoff_s(self) -> float:
         """How long to wait before the next try; grows with each failure in a row."""
         self.failures += 1
@@ -90,6 +116,7 @@ class Counted:
     last_timestamp_ms: int = -1
     unknown_control_records: int = 0
     latency_counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_MS) + 1))
+    latency_ms_sum: int = 0
 
     def count(self, batch: OutgoingBatch) -> None:
         self.records += batch.record_count
@@ -101,11 +128,8 @@ class Counted:
         age_ms = now_ms() - timestamp_ms
         if age_ms > LIVE_MS_MAX:
             return
-        for index, bound in enumerate(LATENCY_BUCKETS_MS):
-            if age_ms <= bound:
-                self.latency_counts[index] += 1
-                return
-        self.latency_counts[-1] += 1
+        self.latency_ms_sum += max(0, age_ms)
+        self.latency_counts[bisect_left(LATENCY_BUCKETS_MS, age_ms)] += 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,3 +138,24 @@ class HeadWritten:
 
     position: int = -1
     badge: str = ""
+    _durable_offset: int = -1
+    _queued_offset: int = -1
+    _ticket: int = 0
+    """Of the write that brings `_queued_offset`."""
+
+    def wrote(self, source_next_offset: int, ticket: int) -> None:
+        """A head is on its way; what the one before it said is durable or will not matter."""
+        self._queued_offset, self._ticket = source_next_offset, ticket
+
+    def is_behind(self, source_next_offset: int) -> bool:
+        """Whether the ledger shows less of the source as read than that."""
+        return self._queued_offset < source_next_offset
+
+    def is_on_its_way(self, durable: int) -> bool:
+        return self._ticket > durable
+
+    def noted_offset(self, durable: int) -> int:
+        """The source's offset up to which the ledger shows the lane as mirrored; -1 for none."""
+        if not self.is_on_its_way(durable):
+            self._durable_offset = self._queued_offset
+        return self._durable_offset

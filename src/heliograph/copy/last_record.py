@@ -14,7 +14,7 @@ from heliograph.copy.flow import Flow
 from heliograph.copy.found import Blocked, Found, Resumable, ResumePoint, SourceTrouble
 from heliograph.copy.phases import log_parted
 from heliograph.copy.source_check import SourceCheck
-from heliograph.errors import BrokerError, OffsetGone, WireError
+from heliograph.errors import BrokerError, NotYetKnown, OffsetGone, TransformUnusable, WireError
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import StallReason, TopicPartition
 from heliograph.wire.opened import Content, open_records
@@ -43,10 +43,29 @@ async def as_last_record_says(
     except BrokerError as exc:
         return SourceTrouble(error=exc)
     copy = await _record_at(flow.target, lane.spec.target, record.runs.target_offset_at(last))
+    if original is not None and flow.limits.transforms:
+        original = _transformed(flow, lane, record.runs.source_offset_at(last), original)
     if original is None or copy is None or _is_copy(original, copy):
         return at
     point, end = source
     return _parted(lane, at, point, -1 if isinstance(end, BrokerError) else end.end_offset)
+
+
+def _transformed(
+    flow: Flow, lane: Resumable, offset: int, original: tuple[Content, bool]
+) -> tuple[Content, bool] | None:
+    """What the lane's transforms make of the record; None where nobody can tell."""
+    try:
+        transform = flow.transform_of(lane.spec)
+    except TransformUnusable:
+        return None  # the lane says so itself when it goes on
+    if transform is None:
+        return original
+    try:
+        once, again = (transform.apply([offset], [original[0]]).contents[0] for _ in range(2))
+    except NotYetKnown:
+        return None
+    return None if once is None or once != again else (once, original[1])
 
 
 def _parted(lane: Resumable, at: ResumePoint, point: SourcePoint, parted_at: int) -> Blocked:

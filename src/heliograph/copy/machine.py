@@ -8,17 +8,16 @@ that lost one waits until none is in flight and then asks the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from heliograph.broker.codes import NONE, OUT_OF_PLACE, broker_error, code_name
+from heliograph.broker.codes import NONE, OUT_OF_PLACE, UNWRITABLE, broker_error, code_name
 from heliograph.copy.chunk import OutgoingBatch
 from heliograph.copy.events import (
     DRAINED,
     BatchTooLarge,
+    BatchUnwritable,
     Close,
     Drained,
     FetchDue,
@@ -56,6 +55,7 @@ from heliograph.copy.targets import SUSPECT_AFTER, TargetSide
 from heliograph.errors import (
     BrokerError,
     LeaderMoved,
+    LedgerUnusable,
     MirrorError,
     NotAuthorised,
 )
@@ -85,23 +85,23 @@ class LaneMachine:
 
     def on(self, lane: CarriedLane, event: LaneEvent) -> None:
         """Every event in every phase; what is not named changes nothing."""
-        phase, learned, lane.unreported = lane.phase, lane.learned, True
+        phase, lane.unreported = lane.phase, True
         match event, phase:
             case _, Closed():
                 self._slot.settled.set()  # perhaps the last answer that `Shuttle.remove` waits for
             # -- the target
-            case ((SequenceMismatch() | BatchTooLarge() | TargetFailed()), _) if not lane.running:
+            case (
+                (SequenceMismatch() | BatchTooLarge() | BatchUnwritable() | TargetFailed()),
+                _,
+            ) if not lane.running:
                 # The lane has let go of this batch; its log will be asked what arrived.
                 if lane.is_drained:
                     self.on(lane, DRAINED)
-            case BatchTooLarge(), _ if learned.coalesce:
-                # Perhaps only because tiny batches were put together; the next try sends them as
-                # they came.
-                learned.coalesce = False
-                self._enter(lane, Resuming(after_s=learned.mismatch_backoff_s()))
+            case ((BatchTooLarge() | BatchUnwritable()), _):
+                self._refused(lane, event)
             case SequenceMismatch(detail=detail), _:
                 self._mismatched(lane, detail)
-            case ((BatchTooLarge(error=error) | TargetFailed(error=error)), _):
+            case TargetFailed(error=error), _:
                 self._ask_log_later(lane, error)
             case Drained(), Draining(then=stop):
                 self._stall(lane, stop)
@@ -155,11 +155,18 @@ class LaneMachine:
     ) -> None:
         """The target's answer to a batch that is no longer in flight; None where it is left out."""
         lane.unreported = True
-        with self._guarded(lane):
+        try:
             if running is lane.running and row is not None and _is_next(lane, batch, row):
                 self._acknowledged(lane, running, batch, row.base_offset)
             else:
-                self.on(lane, _refusal(lane, batch, row))
+                refusal = _refusal(lane, batch, row)
+                if isinstance(refusal, SequenceMismatch):
+                    lane.flow.counted.refused_batches += 1
+                else:
+                    lane.flow.target.traffic.retried_batches += 1
+                self.on(lane, refusal)
+        except Exception as exc:  # noqa: BLE001 - stalls this lane; others are still to be told
+            self._bug(lane, exc)
 
     def unanswered(
         self, lane: CarriedLane, running: Running, batch: OutgoingBatch, error: MirrorError
@@ -173,8 +180,19 @@ class LaneMachine:
 
     def failed(self, lane: CarriedLane, error: MirrorError) -> None:
         """Unknown whether the target has what the lane sent, if anything."""
-        with self._guarded(lane):
+        try:
             self.on(lane, TargetFailed(error=error))
+        except Exception as exc:  # noqa: BLE001 - as above
+            self._bug(lane, exc)
+
+    def lettered(self, lane: CarriedLane) -> None:
+        """The lane's dead letters are no longer on their way."""
+        try:
+            self.sources.changed(lane)
+            if lane.is_drained:
+                self.on(lane, DRAINED)
+        except Exception as exc:  # noqa: BLE001 - as above
+            self._bug(lane, exc)
 
     def _acknowledged(
         self, lane: CarriedLane, running: Running, batch: OutgoingBatch, base_offset: int
@@ -192,17 +210,13 @@ class LaneMachine:
         else:
             self.on(lane, DRAINED)
 
-    @contextmanager
-    def _guarded(self, lane: CarriedLane) -> Iterator[None]:
+    def _bug(self, lane: CarriedLane, exc: Exception) -> None:
         """Our own bug stalls this lane; the others of the same answer are still to be told."""
-        try:
-            yield
-        except Exception as exc:
-            log.exception("%s: a bug", lane.spec.id)
-            if isinstance(lane.phase, Closed):
-                return
-            detail = f"{type(exc).__name__}: {exc}"
-            self._stall(lane, Stop(reason=StallReason.BUG, detail=detail, retry_s=RETRY_S))
+        log.error("%s: a bug", lane.spec.id, exc_info=exc)
+        if isinstance(lane.phase, Closed):
+            return
+        detail = f"{type(exc).__name__}: {exc}"
+        self._stall(lane, Stop(reason=StallReason.BUG, detail=detail, retry_s=RETRY_S))
 
     # -- what a phase begins with
 
@@ -218,6 +232,7 @@ class LaneMachine:
         self._slot.settled.set()
         match phase:
             case Resuming(after_s=after_s):
+                lane.flow.counted.lookups += 1
                 if not phase.due:
                     self._later(after_s, lane, ResumeDue())
                 self._look_up_if_due(lane)
@@ -256,11 +271,28 @@ class LaneMachine:
                 identical=found.identical,
                 target_topic_id=found.target_topic_id,
                 written_until=found.written_until,
+                ahead=found.ahead,
+                letters=found.letters,
             )
             leader = lane.flow.target.leader(lane.spec.target)
             broker = -1 if leader is None else leader.broker
             running.share = self._slot.room.share(lane.spec.id.flow, broker)
             self._enter(lane, running)
+
+    def _refused(self, lane: CarriedLane, event: BatchTooLarge | BatchUnwritable) -> None:
+        """The target takes no batch like this one, however often it is sent."""
+        learned = lane.learned
+        if isinstance(event, BatchUnwritable):
+            # Each of its records is tried by itself; the one refused so is known by that.
+            is_news = learned.blame(event.batch, event.code, str(event.error))
+            self._enter(lane, Resuming(after_s=0.0 if is_news else learned.backoff_s()))
+        elif learned.coalesce:
+            # Perhaps only because tiny batches were put together; the next try sends them as
+            # they came.
+            learned.coalesce = False
+            self._enter(lane, Resuming(after_s=learned.mismatch_backoff_s()))
+        else:
+            self._ask_log_later(lane, event.error)
 
     def _mismatched(self, lane: CarriedLane, detail: str) -> None:
         learned = lane.learned
@@ -294,6 +326,8 @@ class LaneMachine:
             self._later(stop.retry_s, lane, Resume())
 
     def _show(self, lane: CarriedLane, trouble: Stalled) -> None:
+        if lane.trouble is None or lane.trouble.reason is not trouble.reason:
+            lane.flow.counted.stalls[trouble.reason.value] += 1
         lane.trouble, lane.unreported = trouble, True
         self._slot.show(lane)
 
@@ -323,7 +357,7 @@ def _is_next(lane: CarriedLane, batch: OutgoingBatch, row: ProducedPartition) ->
 
 def _refusal(
     lane: CarriedLane, batch: OutgoingBatch, row: ProducedPartition | None
-) -> SequenceMismatch | BatchTooLarge | TargetFailed:
+) -> SequenceMismatch | BatchTooLarge | BatchUnwritable | TargetFailed:
     where = _where(lane, batch)
     if row is None:
         return TargetFailed(error=LeaderMoved(f"{where}: not in the answer"))
@@ -338,8 +372,12 @@ def _refusal(
         row.message,
         permission=f"WRITE on topic {lane.spec.target.topic}",
     )
-    if row.error_code == ErrorCode.message_too_large:
+    is_too_large = row.error_code == ErrorCode.message_too_large
+    may_go_on = lane.flow.limits.on_unwritable != "stall"
+    if is_too_large and (lane.learned.coalesce or not may_go_on):
         return BatchTooLarge(error=error)
+    if may_go_on and row.error_code in UNWRITABLE:
+        return BatchUnwritable(batch=batch, code=code_name(row.error_code), error=error)
     return TargetFailed(error=error)
 
 
@@ -358,6 +396,9 @@ def _where(lane: CarriedLane, batch: OutgoingBatch) -> str:
 
 
 def _source_reason(error: MirrorError) -> StallReason:
+    if isinstance(error, LedgerUnusable):
+        # Of the flow the other way, which says what must not be sent back.
+        return StallReason.LEDGER_UNUSABLE
     return (
         StallReason.NOT_AUTHORISED
         if isinstance(error, NotAuthorised)

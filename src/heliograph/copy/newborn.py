@@ -25,6 +25,7 @@ from heliograph.model import (
     Start,
     StartAt,
     StartBack,
+    StartOffset,
     StartTime,
     TopicPartition,
 )
@@ -74,8 +75,14 @@ async def begin_lanes(
 
 async def _first_offsets(flow: Flow, newborn: Mapping[L, LogState]) -> dict[L, int | BrokerError]:
     found: dict[L, int | BrokerError] = {}
-    for start_at in dict.fromkeys(lane.spec.start_at for lane in newborn):
-        some = [lane for lane in newborn if lane.spec.start_at == start_at]
+    asked: dict[Start, list[L]] = {}
+    for lane in newborn:
+        start_at = lane.spec.start_at
+        if isinstance(start_at, StartOffset):
+            found[lane] = start_at.offset
+        else:
+            asked.setdefault(start_at, []).append(lane)
+    for start_at, some in asked.items():
         offsets = await _offsets_at(flow.source, start_at, [lane.spec.id.source for lane in some])
         found.update({lane: offsets[lane.spec.id.source] for lane in some})
     return found
@@ -157,4 +164,6 @@ def _start_entry(flow: Flow, lane: Resumable, source_offset: int, target_offset:
         source_topic_id=lane.spec.source_topic_id,
         target_topic_id=target_topic.id if target_topic else None,
         at_ms=now_ms(),
+        # The driver knows such an offset from who copied all before it.
+        adopted=isinstance(lane.spec.start_at, StartOffset),
     )

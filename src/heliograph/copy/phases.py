@@ -1,14 +1,14 @@
 """The phases of a lane: values whose fields die with them. Runs on executors.
 
-`Stalled` and `Paused` are the states a lane shows; the other phases show as starting, copying or
-idle (`CarriedLane.state`).
+`Stalled` and `Paused` are the states a lane shows; the other phases show as starting, copying, idle
+or waiting (`CarriedLane.state`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
 from heliograph.copy.room import Share
@@ -22,6 +22,7 @@ from heliograph.errors import (
 from heliograph.ledger.entries import new_author
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
+from heliograph.letters.lane import LaneLetters
 from heliograph.model import (
     ClusterAlias,
     OffsetRange,
@@ -37,6 +38,13 @@ StreamKey = tuple[ClusterAlias, int, int]
 """A connection to a target: cluster, broker, number."""
 RETRY_S: Final = 30.0
 """How often a lane that a broker refused is tried again: what was wrong may have changed."""
+
+
+class RunsToWrite(NamedTuple):
+    """What is to be written of a chunk, and before which position it replaces what is known."""
+
+    runs: list[Run]
+    end_position: int
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -82,18 +90,34 @@ class Running:
     backpressured: bool = False
     """Whether fetching waits until the target has taken more."""
     throttled: bool = False
+    letters: LaneLetters = field(default_factory=LaneLetters)
+    writes_letters: bool = False
+    """Whether fetching waits until records that cannot be mirrored are in the dead-letter topic."""
+    kept_until: int = 0
+    """The source's batches before this offset are copied, also those that a mirror brought."""
 
-    def runs_to_write(self, chunk: PreparedChunk) -> list[Run]:
+    def runs_to_write(self, chunk: PreparedChunk) -> RunsToWrite:
         """What the ledger must have before the chunk's batches may leave; none for most chunks."""
         if not chunk.batches:
-            return chunk.runs
+            return RunsToWrite(chunk.runs, self.cursor.position)
         first, cursor = chunk.batches[0], self.cursor
         start = Run(
             position=first.position,
             source_offset=first.source_offset,
             target_offset=cursor.target_offset - cursor.position + first.position,
         )
-        return self.replay_guard.runs_to_write(start, chunk.runs)
+        runs = self.replay_guard.runs_to_write(start, chunk.runs)
+        end = Run(
+            position=cursor.position,
+            source_offset=cursor.next_offset,
+            target_offset=cursor.target_offset,
+        )
+        until = self.replay_guard.parts_until(end)
+        if until is None:
+            return RunsToWrite(runs, cursor.position)
+        # It lies behind all that is queued, so it needs no run of its own here.
+        cursor.source_expected = cursor.next_offset
+        return RunsToWrite([*runs, end], until)
 
     def enqueue(self, chunk: PreparedChunk, ticket: int) -> int:
         """Queue the chunk's batches behind `ticket`; returns their bytes."""

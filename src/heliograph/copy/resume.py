@@ -48,7 +48,7 @@ from heliograph.errors import (
     MirrorError,
 )
 from heliograph.ledger.entries import new_author, runs_entries
-from heliograph.ledger.fence import fence_of
+from heliograph.ledger.fence import fence_of, topic_fences
 from heliograph.ledger.locate import (
     AheadOfEnd,
     At,
@@ -65,6 +65,7 @@ from heliograph.ledger.locate import (
     locate,
     source_next_offset,
 )
+from heliograph.ledger.replay_guard import Ahead
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import StallReason, TopicId, TopicPartition
 from heliograph.wire.batch import Stamp
@@ -98,6 +99,7 @@ async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) 
         for lane in seen:
             report(lane, FlowFenced(why=fence.why))
         return
+    seen = _without_fenced(flow, seen, report)
     begun = {lane: state for lane, state in seen.items() if _record(flow, lane) is not None}
     newborn = {lane: state for lane, state in seen.items() if lane not in begun}
     async with asyncio.TaskGroup() as tasks:
@@ -106,6 +108,21 @@ async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) 
             tasks.create_task(_resume_lanes(flow, some, report))
         if newborn:
             tasks.create_task(_begin_newborn(flow, newborn, report))
+
+
+def _without_fenced(flow: Flow, seen: dict[L, LogState], report: Report[L]) -> dict[L, LogState]:
+    """As for a whole flow, where some of its topics were failed over alone."""
+    fences = topic_fences(flow.ledger.view)
+    if not fences:
+        return seen
+    left: dict[L, LogState] = {}
+    for lane, state in seen.items():
+        fence = fences.get(lane.spec.id.source.topic)
+        if fence is None:
+            left[lane] = state
+        else:
+            report(lane, FlowFenced(why=fence.why))
+    return left
 
 
 async def _begin_newborn(flow: Flow, newborn: dict[L, LogState], report: Report[L]) -> None:
@@ -218,7 +235,10 @@ async def _resume_point(
             return _blocked(StallReason.UNEXPLAINED_LOG, detail, record, position)
         case At():
             at = _resume_at(flow, lane, found.position, log, target_topic.id, foreign)
-            if source is None or isinstance(at, Blocked):
+            if isinstance(at, Blocked):
+                return at
+            at = await flow.with_letters(lane.spec, at)
+            if source is None:
                 return at
             if is_in_doubt(at, source):
                 return await as_last_record_says(flow, lane, _begun(flow, lane), at, source)
@@ -321,6 +341,7 @@ def _resume_at(
         identical=runs.identical(position + 1),
         foreign_records=foreign_records,
         written_until=runs.written_until,
+        ahead=Ahead.of(runs, position),
     )
 
 
@@ -343,6 +364,7 @@ async def _scan_log(
     foreign = log.end - record.runs.target_offset_at(found.position)
     corrected = scan.corrected(found.position, log.end)
     if corrected:
+        flow.counted.corrections += 1
         source = lane.spec.id.source
         # Up to where the map was written when it was read: what a successor writes behind that is
         # not this lane's to move, should this entry be late.

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, Literal
 
-from heliograph.broker.cluster import Cluster, open_cluster
+from heliograph.broker.open_clusters import OpenClusters
+from heliograph.clock import monotonic_s
 from heliograph.config.schema import ClientRole, ClusterConfig
 from heliograph.copy.events import (
     Close,
+    FetchDue,
     LookedUp,
     Pause,
     Resume,
+    ResumeDue,
     Retire,
     SequenceMismatch,
     TargetEvent,
@@ -31,18 +35,24 @@ from heliograph.copy.machine import LaneMachine
 from heliograph.copy.merging import is_merge_due, merge_runs
 from heliograph.copy.phases import Closed, Resuming
 from heliograph.copy.resume import find_resume_points
+from heliograph.copy.silences import LOOK_S as SILENCES_LOOK_S
+from heliograph.copy.silences import Silences
 from heliograph.copy.slot import Slot
 from heliograph.copy.throttle import Throttle
 from heliograph.errors import BrokerUnreachable, InvariantError, LedgerUnusable, MirrorError
 from heliograph.ledger.entries import ledger_topic, new_author
-from heliograph.ledger.fence import fence_of
+from heliograph.ledger.fence import fence_of, topic_fences
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import (
+    GIVES_WAY,
+    WRITTEN,
     ClusterAlias,
     FlowId,
     Lane,
     LaneId,
     LaneProgress,
+    SlotFigures,
+    TopicName,
 )
 from heliograph.probe import HEADS_TO_WRITE, probe
 
@@ -68,21 +78,23 @@ class Shuttle:
         limits: Mapping[FlowId, FetchLimits] | None = None,
         head_interval_s: float = HEAD_INTERVAL_S,
     ) -> None:
-        self._configs = clusters
         self._limits = limits or {}
         """Of flows whose consumer was told; the others go by their source's own."""
         self._author = new_author()
-        self._clusters: dict[tuple[ClusterAlias, ClientRole], Cluster] = {}
+        self._clusters = OpenClusters(clusters)
         self._flows: dict[FlowId, Flow] = {}
         self._lanes: dict[LaneId, CarriedLane] = {}
         self._slot = Slot(bytes_max)
         self._machine = LaneMachine(self._slot)
+        self._silences = Silences(self._machine.sources, self._machine.targets, self._slot.room)
         self._head_interval_s = head_interval_s
         self._merging: set[FlowId] = set()
         self._unwritable: set[Flow] = set()
         """Flows whose ledger could not be written when `changes` was last asked for."""
         self._throttles: dict[str, Throttle] = {}
         """By the name of the limit."""
+        used = resource.getrusage(resource.RUSAGE_THREAD)
+        self._began_s, self._used = monotonic_s(), (used.ru_utime, used.ru_stime)
 
     # -- what the driver may ask
 
@@ -90,6 +102,7 @@ class Shuttle:
         """Until `close`; raises only on our own bugs."""
         self._slot.spawn(self._resume_loop())
         self._slot.spawn(self._tick_loop())
+        self._slot.spawn(self._watch_loop())
         await self._slot.closed.wait()
         tasks = tuple(self._slot.tasks)
         for task in tasks:
@@ -98,8 +111,7 @@ class Shuttle:
         for flow in self._flows.values():
             await flow.ledger.close()
         self._machine.targets.close()
-        for cluster in self._clusters.values():
-            cluster.close()
+        self._clusters.close()
         if self._slot.bug is not None:
             raise self._slot.bug
 
@@ -162,14 +174,42 @@ class Shuttle:
                 self._limit(self._lanes[lane_id], limits)
 
     def throttle(self, limit: str, bytes_per_s: int | None) -> None:
-        self._throttles.setdefault(limit, Throttle()).set_rate(bytes_per_s)
+        self._throttle(limit).set_rate(bytes_per_s)
+
+    def _throttle(self, limit: str) -> Throttle:
+        if limit not in self._throttles:
+            self._throttles[limit] = Throttle(
+                counts_written=limit.startswith(WRITTEN), is_smooth=limit == GIVES_WAY
+            )
+        return self._throttles[limit]
 
     def _limit(self, lane: CarriedLane, limits: tuple[str, ...]) -> None:
         for throttle in lane.throttles:
             throttle.lanes -= 1
-        lane.throttles = tuple(self._throttles.setdefault(name, Throttle()) for name in limits)
+        lane.throttles = tuple(map(self._throttle, limits))
         for throttle in lane.throttles:
             throttle.lanes += 1
+
+    def use(
+        self,
+        clusters: Mapping[ClusterAlias, ClusterConfig],
+        limits: Mapping[FlowId, FetchLimits],
+        bytes_max: int,
+    ) -> None:
+        """Carry on with these; no lane stops for it.
+
+        Connections with other settings are replaced once all that they carry is answered, as before
+        the end of a session. A flow is fetched by other limits from its next fetch on.
+        """
+        self._limits = limits
+        for reconnected in self._clusters.use(clusters):
+            self._slot.spawn(self._go_on_after(reconnected))
+        self._slot.room.bytes_max = bytes_max
+        for flow in self._flows.values():
+            wanted = limits.get(flow.id)
+            if wanted is not None and wanted != flow.limits:
+                flow.carry_by(wanted)
+                self._machine.sources.renew(flow)
 
     def progress(self) -> tuple[LaneProgress, ...]:
         return tuple(map(_reported, self._lanes.values()))
@@ -184,6 +224,24 @@ class Shuttle:
             _reported(lane)
             for lane in self._lanes.values()
             if lane.unreported or (shown and lane.flow in shown)
+        )
+
+    def figures(self) -> SlotFigures:
+        """As of now; what is largest counts since the call before."""
+        used = resource.getrusage(resource.RUSAGE_THREAD)
+        ways: dict[ClientRole, Literal["from", "to"]] = {"consumer": "from", "producer": "to"}
+        return SlotFigures(
+            elapsed_s=round(monotonic_s() - self._began_s, 3),
+            user_s=round(used.ru_utime - self._used[0], 3),
+            system_s=round(used.ru_stime - self._used[1], 3),
+            kept_bytes=self._slot.room.kept_bytes,
+            bytes_max=self._slot.room.bytes_max,
+            links=tuple(
+                cluster.traffic.figures(alias, ways[role])
+                for (alias, role), cluster in self._clusters.opened.items()
+                if role in ways
+            ),
+            flows=tuple(flow.counted.figures(flow.id) for flow in self._flows.values()),
         )
 
     async def drain(self) -> None:
@@ -224,13 +282,16 @@ class Shuttle:
     # -- without a driver
 
     async def look_for_fences(self) -> None:
-        """Lanes that run stop where the flow is fenced, or its ledger does not say in time."""
+        """Lanes that run stop where their flow or topic is fenced, or its ledger does not say in
+        time."""
         for flow in {lane.flow for lane in self._lanes.values() if lane.running is not None}:
             try:
                 async with asyncio.timeout(FENCE_S_MAX):
                     await flow.ledger.catch_up()
                 if fence_of(flow.ledger.view) is not None:
                     self._ask_logs(flow.id)
+                elif fences := topic_fences(flow.ledger.view):
+                    self._ask_logs(flow.id, topics=fences)
             except TimeoutError:
                 self._stop_unsure(flow, BrokerUnreachable(f"{flow.id}: its ledger does not answer"))
             except MirrorError as exc:
@@ -276,41 +337,58 @@ class Shuttle:
                 probe(HEADS_TO_WRITE)
             if wait:
                 await ledger.write(heads)
-            else:
-                ledger.write_soon(heads)
+            ticket = 0 if wait or not heads else ledger.write_soon(heads)
+            if ticket:
+                self._flows[flow_id].counted.noting(ticket)
+            for lane, head in zip(some, heads, strict=True):
+                lane.head_written.wrote(head.source_next_offset, ticket)
+                lane.unreported = True
 
     # -- common
 
     def _flow(self, flow_id: FlowId) -> Flow:
         flow = self._flows.get(flow_id)
         if flow is None:
-            source = self._cluster(flow_id.source, "consumer")
-            target = self._cluster(flow_id.target, "producer")
+            source = self._clusters.get(flow_id.source, "consumer")
+            target = self._clusters.get(flow_id.target, "producer")
             limits = self._limits.get(flow_id)
             if limits is None:
-                limits = FetchLimits.of(flow_id.source, self._configs[flow_id.source].consumer)
+                consumer = self._clusters.configs[flow_id.source].consumer
+                limits = FetchLimits.of(flow_id.source, consumer)
             ledger = LedgerStore(target, ledger_topic(flow_id.source), self._author, lanes=())
             ledger.on_durable.append(lambda: self._machine.targets.release(flow_id))
             # Without it lanes with gaps would wait for ever, and say that they copy.
             self._slot.spawn(ledger.fail_with_writer())
             flow = self._flows[flow_id] = Flow(flow_id, source, target, ledger, limits)
+            counted = flow.counted
+            ledger.on_durable.append(lambda: counted.durable(ledger.durable))
             self._slot.spawn(self._machine.sources.follow_leaders(flow))
             flow.on_new_producer = lambda: self._ask_logs(flow_id)
         return flow
 
-    def _ask_logs(self, flow_id: FlowId, event: TargetEvent | None = None) -> None:
-        """Lanes of the flow that run stop and find their place again, if they still may."""
+    async def _go_on_after(self, reconnected: Coroutine[Any, Any, None]) -> None:
+        """Lanes that a cluster turned away need not wait until they would try again."""
+        await reconnected
         for lane in tuple(self._lanes.values()):
-            if lane.spec.id.flow == flow_id and lane.running is not None:
+            if lane.trouble is not None:
+                due = ResumeDue() if isinstance(lane.phase, Resuming) else FetchDue()
+                self._machine.on(lane, due)
+
+    def _ask_logs(
+        self,
+        flow_id: FlowId,
+        event: TargetEvent | None = None,
+        topics: Collection[TopicName] | None = None,
+    ) -> None:
+        """Lanes of the flow that run stop and find their place again, if they still may; all, or
+        those of some topics."""
+        for lane in tuple(self._lanes.values()):
+            of = lane.spec.id
+            is_meant = of.flow == flow_id and (topics is None or of.source.topic in topics)
+            if is_meant and lane.running is not None:
                 self._machine.on(
                     lane, event or SequenceMismatch(detail="its flow has another producer")
                 )
-
-    def _cluster(self, alias: ClusterAlias, role: ClientRole) -> Cluster:
-        """Each role has connections of its own: it may have credentials of its own."""
-        if (alias, role) not in self._clusters:
-            self._clusters[alias, role] = open_cluster(self._configs[alias], role)
-        return self._clusters[alias, role]
 
     async def _tick_loop(self) -> None:
         while True:
@@ -323,6 +401,11 @@ class Shuttle:
             self._machine.targets.check_timeouts()
             await self._write_heads(self._lanes.values(), wait=False)
             self._tend_ledgers()
+
+    async def _watch_loop(self) -> None:
+        while True:
+            await asyncio.sleep(SILENCES_LOOK_S)
+            self._silences.look(self._lanes.values(), self._flows.values())
 
     def _tend_ledgers(self) -> None:
         """Merge what is due; take lanes off a ledger that nothing may be written to any more."""
@@ -347,7 +430,8 @@ class Shuttle:
 
 
 def _reported(lane: CarriedLane) -> LaneProgress:
-    lane.unreported = False
+    # What the ledger shows of it changes once more, when its head is durable.
+    lane.unreported = lane.head_written.is_on_its_way(lane.flow.ledger.durable)
     return lane.progress()
 
 

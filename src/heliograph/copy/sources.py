@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, Leader
 from heliograph.broker.codes import NONE, broker_error
-from heliograph.copy.chunk import PreparedChunk, prepare_chunk
+from heliograph.copy.chunk import MakeWriter, PreparedChunk, TransformWait, prepare_chunk
 from heliograph.copy.events import (
     SourceAnswered,
     SourceBlocked,
@@ -24,12 +25,22 @@ from heliograph.copy.fetch_streams import FetchStreams, fetch_pace
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.flow import Flow
 from heliograph.copy.lane import CarriedLane
+from heliograph.copy.origins import Producer
 from heliograph.copy.phases import RETRY_S, Running, Stop, log_parted, source_recreated
 from heliograph.copy.room import Share
 from heliograph.copy.slot import Slot
 from heliograph.copy.targets import TargetSide
-from heliograph.errors import BrokerError, InvariantError, LeaderMoved, MirrorError
+from heliograph.copy.transforming import Fates, TransformingWriter
+from heliograph.errors import (
+    BrokerError,
+    InvariantError,
+    LeaderMoved,
+    MirrorError,
+    TransformUnusable,
+)
+from heliograph.ledger.kept import kept_until
 from heliograph.model import FlowId, LaneId, OffsetRange, StallReason
+from heliograph.transform.lane import LaneTransform
 from heliograph.wire.fetch import FetchedPartition
 
 log = logging.getLogger(__name__)
@@ -38,6 +49,10 @@ FETCH_BYTES_MAX: Final = 128 * 1024 * 1024
 _PINNED_PARTS_MAX: Final = 8
 """Records that are a smaller part of their answer than one in so many do not keep all of it."""
 _OFFSET_OUT_OF_RANGE: Final = 1
+_ASK_AGAIN_S: Final = 0.05
+WAIT_HIDDEN_S: Final = 3.0
+"""A shorter wait for what a transform asks for is none worth showing."""
+WAIT_RETRY_S: Final = 5.0
 
 StreamKey = tuple[FlowId, int, bool]
 
@@ -74,9 +89,13 @@ class SourceSide:
 
     def attach(self, lane: CarriedLane, running: Running) -> None:
         """Put the lane on the stream of its leader, as the cluster's metadata names it."""
-        if not lane.retiring:
-            with self._guarded(lane, running):
-                self._attach(lane, running)
+        if lane.retiring:
+            return
+        if lane.flow.origins is not None and not lane.flow.origins.is_read:
+            self._slot.spawn(self._learn_origins(lane, running, ()))
+            return
+        with self._guarded(lane, running):
+            self._attach(lane, running)
 
     def _attach(self, lane: CarriedLane, running: Running) -> None:
         cluster, source = lane.flow.source, lane.spec.id.source
@@ -88,6 +107,8 @@ class SourceSide:
         if leader is None:
             self._report(lane, SourceFailed(running=running, error=cluster.no_leader_error(source)))
             return
+        if lane.flow.origins is not None and topic is not None:
+            running.kept_until = kept_until(lane.flow.ledger.view, source, topic.id)
         # A session fetches a partition once, so flows that share a source do not share a stream.
         broker = self._nearer.get(lane.spec.id, leader.broker)
         key = (lane.spec.id.flow, broker, lane.spec.read_committed)
@@ -120,6 +141,18 @@ class SourceSide:
         attached = self._attached.pop(lane.spec.id, None)
         if attached is not None:
             attached.streams.remove(lane)
+
+    def renew(self, flow: Flow) -> None:
+        """Go on with the flow's limits as they are now: its lanes are fetched by other streams.
+
+        What the old ones have under way is for no lane any more, and fetched again.
+        """
+        for key in [key for key in self._streams if key[0] == flow.id]:
+            del self._streams[key]
+        for each in [each for each in self._attached.values() if each.lane.flow is flow]:
+            self.detach(each.lane)
+            each.lane.learned.fetch_bytes = flow.limits.partition_bytes
+            self.attach(each.lane, each.running)
 
     def changed(self, lane: CarriedLane) -> None:
         """The lane may be fetched again."""
@@ -179,6 +212,10 @@ class SourceSide:
                     self.detach(each.lane)
                     self.attach(each.lane, each.running)
 
+    def overdue(self, at_s: float) -> dict[CarriedLane, float]:
+        """Lanes whose fetch should have been answered by now, and since when it is under way."""
+        return dict(late for streams in self._streams.values() for late in streams.overdue(at_s))
+
     # -- what streams report
 
     def failed(self, lane: CarriedLane, error: MirrorError) -> None:
@@ -188,7 +225,7 @@ class SourceSide:
 
     def fetched(self, lane: CarriedLane, running: Running, answer: FetchedPartition) -> None:
         """What the leader answered of this lane, from where its cursor stands."""
-        lane.unreported = True
+        lane.unreported, lane.waiting = True, None
         with self._guarded(lane, running):
             self._judge(lane, running, answer)
 
@@ -198,6 +235,10 @@ class SourceSide:
         try:
             yield
         except Exception as exc:
+            if isinstance(exc, TransformUnusable):
+                reason = StallReason.TRANSFORM_FAILED
+                self._blocked(lane, running, reason, str(exc), retry_s=RETRY_S)
+                return
             if isinstance(exc, MirrorError) and not isinstance(exc, InvariantError):
                 self._report(lane, SourceFailed(running=running, error=exc))
                 return
@@ -249,6 +290,7 @@ class SourceSide:
 
     def _prepare(self, lane: CarriedLane, running: Running, answer: FetchedPartition) -> None:
         stamp = lane.flow.stamp
+        lane.learned.passed(lane.reached.source_next_offset)
         if stamp is None:
             raise InvariantError(f"{lane.spec.id}: fetched before the flow's producer was known")
         chunk = prepare_chunk(
@@ -258,18 +300,58 @@ class SourceSide:
             aborted=answer.aborted,
             read_committed=lane.spec.read_committed,
             coalesce=lane.learned.coalesce,
+            make_writer=_writer_of(lane, running) if _looks_in(lane, running) else None,
+            origins=None if lane.flow.origins is None else lane.flow.origins.known,
+            kept_until=running.kept_until,
         )
+        if chunk.unknown is not None:
+            # Before what it brought is reported: the lane may leave for another reason.
+            self.detach(lane)
+            self._slot.spawn(self._learn_origins(lane, running, (chunk.unknown,)))
         lane.counted.unknown_control_records += chunk.unknown_control_records
         self._targets.enqueue(lane, running, chunk)
-        spent = [throttle.spend(len(answer.records)) for throttle in lane.throttles]
-        wait_s = max(spent, default=0.0)
-        if wait_s > 0:
-            self._report(lane, Throttled(running=running, wait_s=wait_s))
-        if chunk.corrupt is not None:
+        if lane.throttles:
+            self._throttle(lane, running, len(answer.records), chunk)
+        if chunk.failed is not None:
+            detail = f"{lane.spec.id.source}: offset {chunk.failed.offset}: {chunk.failed.why}"
+            self._blocked(lane, running, chunk.failed.reason, detail, retry_s=RETRY_S)
+        elif chunk.waits is not None:
+            self._wait(lane, running, chunk.waits)
+        elif chunk.corrupt is not None:
             self._corrupt(lane, running, chunk)
         elif not chunk.whole:
             # Not even one batch fitted.
             lane.learned.fetch_bytes = min(2 * lane.learned.fetch_bytes, FETCH_BYTES_MAX)
+
+    async def _learn_origins(
+        self, lane: CarriedLane, running: Running, asked: Collection[Producer]
+    ) -> None:
+        """The lane is on no stream; it is put back once it is known who wrote what comes next."""
+        origins = lane.flow.origins
+        with self._guarded(lane, running):
+            if origins is not None:
+                await origins.learn(asked)
+            if lane.phase is running:
+                self.attach(lane, running)
+
+    def _throttle(
+        self, lane: CarriedLane, running: Running, read_bytes: int, chunk: PreparedChunk
+    ) -> None:
+        written_bytes = sum(len(batch.view) for batch in chunk.batches)
+        wait_s = max(
+            throttle.spend(written_bytes if throttle.counts_written else read_bytes)
+            for throttle in lane.throttles
+        )
+        if wait_s > 0:
+            self._report(lane, Throttled(running=running, wait_s=wait_s))
+
+    def _wait(self, lane: CarriedLane, running: Running, waits: TransformWait) -> None:
+        """Fetched again in a moment; the other lanes go on, and this one says why it does not."""
+        if waits.waited_s < WAIT_HIDDEN_S:
+            self._report(lane, Throttled(running=running, wait_s=_ASK_AGAIN_S))
+            return
+        detail = f"{lane.spec.id.source}: offset {waits.offset}: {waits.why}"
+        self._blocked(lane, running, StallReason.TRANSFORM_FAILED, detail, retry_s=WAIT_RETRY_S)
 
     def _corrupt(self, lane: CarriedLane, running: Running, chunk: PreparedChunk) -> None:
         """Fetched again once; a batch that is bad twice is bad on the broker's disk."""
@@ -323,6 +405,40 @@ class SourceSide:
 def _read_from(lane: CarriedLane) -> Leader | None:
     """The broker a lane is read from, as the metadata has it now."""
     return lane.flow.source.leader(lane.spec.id.source)
+
+
+def _looks_in(lane: CarriedLane, running: Running) -> bool:
+    """Whether records may have to be looked into: of most lanes never."""
+    learned, decided = lane.learned, running.letters.decided
+    if decided and max(decided) < running.cursor.next_offset:
+        decided.clear()
+    return bool(lane.flow.limits.transforms or learned.suspects or learned.unwritable or decided)
+
+
+def _writer_of(lane: CarriedLane, running: Running) -> MakeWriter | None:
+    """What puts the lane's records through its transforms, or leaves out what the target refuses;
+    None where there is neither."""
+    transform, limits, learned = lane.flow.transform_of(lane.spec), lane.flow.limits, lane.learned
+    if limits.on_unwritable == "stall":
+        learned.suspects = None
+        learned.unwritable.clear()
+    fates = Fates(
+        on_transform_error=limits.on_transform_error,
+        on_unwritable=limits.on_unwritable,
+        decided=running.letters.decided,
+        unwritable=learned.unwritable,
+        suspects=learned.suspects,
+    )
+    if transform is None:
+        if not (fates.decided or fates.unwritable or fates.suspects):
+            return None
+        transform = LaneTransform.nothing(lane.flow.where(lane.spec))
+    return partial(
+        TransformingWriter,
+        transform=transform,
+        fates=fates,
+        ahead=running.replay_guard.ahead,
+    )
 
 
 def _unpinned(records: memoryview) -> memoryview:

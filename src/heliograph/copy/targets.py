@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
-from typing import Final
+from typing import Final, Protocol
 
 from heliograph.copy.appending import AppendReports, AppendStream
 from heliograph.copy.chunk import PreparedChunk
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running, StreamKey
 from heliograph.copy.slot import Slot
+from heliograph.errors import InvariantError, MirrorError
+from heliograph.letters.lane import refused
 from heliograph.model import ClusterAlias, FlowId
 from heliograph.probe import RUNS_DURABLE, RUNS_TO_WRITE, probe
 from heliograph.wire.batch import is_compressed
+
+log = logging.getLogger(__name__)
 
 APPEND_STREAMS: Final = 2
 """Connections to each target broker: compressed batches are validated on one thread of each, and on
@@ -24,10 +29,17 @@ SUSPECT_AFTER: Final = 3
 """Connections in a row that the target closed on a batch of the lane, or of a neighbour."""
 
 
+class TargetReports(AppendReports, Protocol):
+    """Where the target side says what came of what; `LaneMachine` in a slot."""
+
+    def lettered(self, lane: CarriedLane) -> None:
+        """The lane's dead letters are no longer on their way."""
+
+
 class TargetSide:
     """Owned by the lanes' machine, in its event loop."""
 
-    def __init__(self, slot: Slot, reports: AppendReports) -> None:
+    def __init__(self, slot: Slot, reports: TargetReports) -> None:
         self._slot = slot
         self._reports = reports
         self._streams: dict[StreamKey, AppendStream] = {}
@@ -35,14 +47,56 @@ class TargetSide:
         self._pump_due = False
 
     def enqueue(self, lane: CarriedLane, running: Running, chunk: PreparedChunk) -> None:
-        """Queue the chunk's batches, its runs to the ledger first."""
+        """Queue the chunk's batches, its runs to the ledger first, its dead letters before those.
+
+        Until the letters are written the lane counts as having something in flight, so nobody takes
+        it for settled, and nothing more of it is fetched.
+        """
+        if chunk.letters:
+            running.writes_letters = True
+            lane.in_flight += 1
+            self._slot.spawn(self._enqueue_behind_letters(lane, running, chunk))
+        else:
+            self._enqueue(lane, running, chunk)
+
+    async def _enqueue_behind_letters(
+        self, lane: CarriedLane, running: Running, chunk: PreparedChunk
+    ) -> None:
+        flow, topic = lane.flow, lane.flow.limits.letters_topic
+        problem: MirrorError | None = None
+        try:
+            if topic is None:
+                raise InvariantError(f"{flow.id}: dead letters, and no topic for them")
+            await flow.letter_box.write(lane.spec, topic, running.letters, chunk.letters)
+        except MirrorError as exc:
+            problem = exc if topic is None else refused(topic, exc)
+        except Exception as exc:  # our own bug stalls this lane; the others go on
+            log.exception("%s: a bug", lane.spec.id)
+            problem = InvariantError(f"{type(exc).__name__}: {exc}")
+        lane.in_flight -= 1
+        running.writes_letters = False
+        lane.unreported = True
+        if problem is None:
+            if lane.running is running:
+                self._enqueue(lane, running, chunk)
+                if running.outgoing:
+                    self.offer(lane, running)
+        elif lane.running is running:
+            self._reports.failed(lane, problem)
+        self._reports.lettered(lane)
+
+    def _enqueue(self, lane: CarriedLane, running: Running, chunk: PreparedChunk) -> None:
         ticket = 0
-        runs = running.runs_to_write(chunk)
+        runs, end_position = running.runs_to_write(chunk)
         if runs:
             probe(RUNS_TO_WRITE)
-            entries = lane.ledger_entries(running, runs)
+            entries = lane.ledger_entries(running, runs, end_position)
             ticket = lane.flow.ledger.write_soon(entries)
             lane.unmerged_entries += len(entries)
+            self._gated[lane.spec.id.flow].add(lane)
+        if chunk.skipped:
+            # Behind the runs, so that no batch leaves before both are durable.
+            ticket = lane.flow.ledger.write_soon(lane.skip_entries(chunk.skipped))
             self._gated[lane.spec.id.flow].add(lane)
         self._slot.room.kept(running.share, lane.enqueue(running, chunk, runs, ticket))
         if chunk.batches:
@@ -64,6 +118,11 @@ class TargetSide:
     def check_timeouts(self) -> None:
         for stream in self._streams.values():
             stream.check_timeout()
+
+    def overdue(self, at_s: float) -> dict[StreamKey, float]:
+        """Connections on which an answer should be there by now, and since when it is not."""
+        late = {key: stream.overdue_since_s(at_s) for key, stream in self._streams.items()}
+        return {key: since_s for key, since_s in late.items() if since_s is not None}
 
     def reset(self, cluster: ClusterAlias) -> None:
         """Give up on every answer of that cluster; its lanes then ask the log what arrived."""

@@ -11,6 +11,10 @@ _SAVED_S: Final = 0.2
 """So many seconds' worth may be saved up."""
 _FETCH_S: Final = 0.2
 """So many seconds' worth is fetched at once, by all lanes together."""
+_SMOOTH_SAVED_S: Final = 0.06
+"""Instead, where others must not wait for what is fetched at once; more than a fetch waits while
+its lanes have to (`fetching.WAIT_MS_THROTTLED`)."""
+_SMOOTH_FETCH_S: Final = 0.02
 _FETCH_BYTES_MIN: Final = 1024
 
 
@@ -18,8 +22,18 @@ class Throttle:
     """A token bucket in bytes that lanes share; it may go into debt by one fetch of each, and they
     wait that off."""
 
-    def __init__(self, clock_s: Callable[[], float] = monotonic_s) -> None:
-        self._clock_s = clock_s
+    def __init__(
+        self,
+        clock_s: Callable[[], float] = monotonic_s,
+        *,
+        counts_written: bool = False,
+        is_smooth: bool = False,
+    ) -> None:
+        """`counts_written`: not what the source sent, but what is left of it for the target.
+        `is_smooth`: little at once, at the cost of more fetches."""
+        self._clock_s, self.counts_written = clock_s, counts_written
+        self._saved_s = _SMOOTH_SAVED_S if is_smooth else _SAVED_S
+        self._fetch_s = _SMOOTH_FETCH_S if is_smooth else _FETCH_S
         self._bytes_per_s: int | None = None
         self._tokens = 0.0
         self._at_s = clock_s()
@@ -46,7 +60,7 @@ class Throttle:
         """The most one lane should fetch at once: all that fetch together overdraw little."""
         if self._bytes_per_s is None:
             return None
-        share = int(self._bytes_per_s * _FETCH_S) // max(1, self.lanes)
+        share = int(self._bytes_per_s * self._fetch_s) // max(1, self.lanes)
         # Rounded, or a session would hear of another size with every new rate.
         return max(_FETCH_BYTES_MIN, 1 << max(0, share.bit_length() - 1))
 
@@ -55,5 +69,5 @@ class Throttle:
         if self._bytes_per_s is not None:
             gained = self._tokens + (at_s - self._at_s) * self._bytes_per_s
             # Little is saved up, or a pause would be followed by a flood.
-            self._tokens = min(gained, _SAVED_S * self._bytes_per_s)
+            self._tokens = min(gained, self._saved_s * self._bytes_per_s)
         self._at_s = at_s

@@ -12,8 +12,16 @@ from typing import Final
 
 from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.clock import now_ms
-from heliograph.config.schema import MirrorConfig
-from heliograph.decisions.decision import WHOLE_FLOW, BadDecision, Decision, Scope, Verb, Withdrawal
+from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.decisions.decision import (
+    THROTTLES,
+    WHOLE_FLOW,
+    BadDecision,
+    Decision,
+    Scope,
+    Verb,
+    Withdrawal,
+)
 from heliograph.decisions.file import file_decisions
 from heliograph.decisions.orders import FlowOrders, LaneOrders, orders_of, standing_of
 from heliograph.decisions.record import (
@@ -124,41 +132,73 @@ async def decide(
     With `seen`, ids of the decisions that held when the operator looked, it is made only if none
     came in between: of two that race the first in the ledger stands.
     """
-    decision = draft.decision()
+    (outcome,) = await decide_together(ledgers, config, flow, [draft], write=write, seen=seen)
+    return outcome
+
+
+async def decide_together(
+    ledgers: LedgerAccess,
+    config: MirrorConfig,
+    flow: FlowId,
+    drafts: Sequence[Draft],
+    *,
+    write: bool = True,
+    seen: frozenset[str] | None = None,
+) -> list[Outcome]:
+    """As `decide`, all of them or none: the driver finds them in one look, and each outcome says
+    what changes behind those before it."""
+    made = [draft.decision() for draft in drafts]
     view = await _view(ledgers, config, flow, write=write)
     before, at_ms = decisions_of(view), now_ms()
     _require_seen(before, seen, at_ms, flow)
-    if len(standing_of(before, at_ms)) >= STANDING_MAX:
+    if len(standing_of(before, at_ms)) + len(made) > STANDING_MAX:
         raise BadDecision(
             f"{flow} has {STANDING_MAX} decisions that hold; withdraw some with "
             "`heliograph decisions --withdraw`"
         )
     said = file_decisions(config.flow(flow))
     known = await known_topics(config, flow, view, orders_of((*said, *before), at_ms))
+    outcomes: list[Outcome] = []
+    after = before
+    for decision in made:
+        outcome = _outcome(config, flow, decision, after, known, _holder(view), at_ms)
+        outcomes.append(outcome)
+        if outcome.decision is not None:
+            after = (*after, outcome.decision)
+    new = after[len(before) :]
+    if not new or not write:
+        return outcomes
+    await ledgers.note(flow, [*map(decision_entry, new), *forget_entries(before, at_ms)])
+    if seen is not None:
+        await _require_first(ledgers, flow, new, before)
+    return [replace(each, written=each.decision is not None) for each in outcomes]
+
+
+def _outcome(
+    config: MirrorConfig,
+    flow: FlowId,
+    decision: Decision,
+    before: Sequence[Decision],
+    known: Known,
+    holder: LeaseEntry | None,
+    at_ms: int,
+) -> Outcome:
+    """Of a decision that is not written yet; raises `BadDecision`."""
+    known = _with_pipelines(known, config.flow(flow), decision.verb)
     remarks = [*known.remarks, *_check_scope(decision, known, flow)]
-    holder = _holder(view)
-    remarks += _check_slots(decision, holder, flow)
-    earlier = (*said, *before)
+    remarks += _check_slots(decision, holder, flow, is_auto=config.engine.slots is None)
+    earlier = (*file_decisions(config.flow(flow)), *before)
     changes = changes_of(earlier, (*earlier, decision), known, at_ms)
-    if _is_nothing_new(decision, earlier, changes, at_ms):
-        return Outcome(
-            flow=flow,
-            decision=None,
-            written=False,
-            changes=(),
-            remarks=(*remarks, "nothing changes: it is so already"),
-            holder=holder,
-        )
-    remarks += _words_on_stronger(decision, orders_of((*before, decision), at_ms))
-    if write:
-        await ledgers.note(flow, [decision_entry(decision), *forget_entries(before, at_ms)])
-        if seen is not None:
-            await _require_first(ledgers, flow, decision, before)
+    is_new = not _is_nothing_new(decision, earlier, changes, at_ms)
+    if is_new:
+        remarks += _words_on_stronger(decision, orders_of((*before, decision), at_ms))
+    else:
+        remarks.append("nothing changes: it is so already")
     return Outcome(
         flow=flow,
-        decision=decision,
-        written=write,
-        changes=changes,
+        decision=decision if is_new else None,
+        written=False,
+        changes=changes if is_new else (),
         remarks=tuple(remarks),
         holder=holder,
     )
@@ -187,6 +227,7 @@ async def withdraw(
     earlier = (*file_decisions(config.flow(flow)), *before)
     after = tuple(gone if each.id == id_ else each for each in earlier)
     known = await known_topics(config, flow, view, orders_of(earlier, at_ms))
+    known = _with_pipelines(known, config.flow(flow), found.verb)
     if write:
         await ledgers.note(flow, [withdrawal_entry(id_, withdrawal)])
     return Outcome(
@@ -229,6 +270,14 @@ async def known_topics(
     for name in mirrored | chosen:
         topics.setdefault(name, set()).update(range(seen[name]))
     return Known(topics=_frozen(topics), on_source=frozenset(seen))
+
+
+def _with_pipelines(known: Known, flow: FlowConfig, verb: Verb) -> Known:
+    """Pipelines beside lanes, where the verb is for both: named as no topic can be."""
+    if verb.aspect not in (Verb.PAUSE.aspect, Verb.STOP.aspect) or not flow.pipelines:
+        return known
+    named = {TopicName(each.as_topic): frozenset({0}) for each in flow.pipelines}
+    return replace(known, topics={**known.topics, **named})
 
 
 async def _partitions(source: Cluster) -> dict[TopicName, int]:
@@ -283,15 +332,16 @@ def _require_seen(
 
 
 async def _require_first(
-    ledgers: LedgerAccess, flow: FlowId, made: Decision, before: Sequence[Decision]
+    ledgers: LedgerAccess, flow: FlowId, made: Sequence[Decision], before: Sequence[Decision]
 ) -> None:
-    """Take the decision back if another came between the look and its own place."""
+    """Take the decisions back if another came between the look and their own place."""
     known = {each.id for each in before}
+    ours = {each.id for each in made}
     for each in decisions_of(await ledgers.view(flow)):
-        if each.id == made.id:
+        if each.id in ours:
             return
         if each.id not in known:
-            await ledgers.note(flow, [forget_memo(decision_entry(made).subject)])
+            await ledgers.note(flow, [forget_memo(decision_entry(own).subject) for own in made])
             raise DecidedMeanwhile(f"{each.who} made another decision about {flow} meanwhile")
     raise BrokerUnreachable(
         f"{flow}: the ledger {ledger_topic(flow.source)} does not show the decision written to it"
@@ -321,13 +371,18 @@ def _check_scope(decision: Decision, known: Known, flow: FlowId) -> Iterable[str
     return remarks
 
 
-def _check_slots(decision: Decision, holder: LeaseEntry | None, flow: FlowId) -> Iterable[str]:
+def _check_slots(
+    decision: Decision, holder: LeaseEntry | None, flow: FlowId, *, is_auto: bool
+) -> Iterable[str]:
     if not decision.slots:
         return ()
     if holder is None or not holder.slot_count:
         return ("no driver is seen, so it is not known which slots there are",)
     count = holder.slot_count
     missing = [slot for slot in decision.slots if slot >= count]
+    if missing and is_auto and decision.verb is Verb.PIN:
+        named = ", ".join(map(str, missing))
+        return (f"there is no slot {named} yet: it is added if Spark has room for it",)
     if missing:
         raise BadDecision(
             f"{flow} has {counted(count, 'slot')}, numbered from 0: there is no slot "
@@ -357,7 +412,7 @@ def _is_nothing_new(
         each for each in standing_of(before, at_ms) if each.verb.aspect == decision.verb.aspect
     ]
     undoes = decision.verb in (Verb.RESUME, Verb.START) or (
-        decision.verb in (Verb.THROTTLE, Verb.PIN, Verb.DRAIN)
+        decision.verb in (*THROTTLES, Verb.PIN, Verb.DRAIN)
         and decision.bytes_per_s is None
         and not decision.slots
     )

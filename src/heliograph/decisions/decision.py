@@ -35,6 +35,10 @@ class Verb(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     THROTTLE = "throttle"
+    THROTTLE_SOURCE = "throttle-source"
+    """What all flows together read from the flow's source."""
+    THROTTLE_TARGET = "throttle-target"
+    """What all flows together write to the flow's target."""
     PIN = "pin"
     MOVE = "move"
     DRAIN = "drain"
@@ -56,7 +60,10 @@ _ASPECTS: Final = {
     Verb.INCLUDE: Verb.EXCLUDE.value,
     Verb.START: Verb.STOP.value,
 }
-ONLY_FLOWS: Final = frozenset({Verb.STOP, Verb.START, Verb.DRAIN})
+_OF_CLUSTERS: Final = (Verb.THROTTLE_SOURCE, Verb.THROTTLE_TARGET)
+"""Verbs about a cluster of the flow, kept by each flow for its own lanes."""
+THROTTLES: Final = frozenset({Verb.THROTTLE, *_OF_CLUSTERS})
+ONLY_FLOWS: Final = frozenset({Verb.STOP, Verb.START, Verb.DRAIN, *_OF_CLUSTERS})
 """Verbs about a flow as a whole."""
 ONLY_TOPICS: Final = frozenset({Verb.EXCLUDE, Verb.INCLUDE})
 """Verbs about topics as a whole."""
@@ -222,7 +229,8 @@ class Decision:
     until_ms: Annotated[int | None, Field(ge=0)] = None
     """By the clock of whoever reads it; then what was decided before holds again."""
     bytes_per_s: Annotated[int | None, Field(ge=1, le=_RATE_MAX)] = None
-    """Of a throttle, for all its lanes together; None lifts wider throttles."""
+    """Of a throttle, for all its lanes together; None lifts wider throttles, but for those of
+    clusters."""
     slots: Annotated[tuple[_Number, ...], Field(max_length=SLOTS_MAX)] = ()
     """Of a pin, move or drain; none: not pinned any more, or drained any more."""
     offset: Annotated[int | None, Field(ge=0)] = None
@@ -254,7 +262,7 @@ class Decision:
             raise BadDecision("a rewind is for topics by their names")
         if self.slots and self.verb not in _WITH_SLOTS:
             raise BadDecision(f"{self.verb} has no slots")
-        if self.bytes_per_s is not None and self.verb is not Verb.THROTTLE:
+        if self.bytes_per_s is not None and self.verb not in THROTTLES:
             raise BadDecision(f"{self.verb} has no rate")
         for name, text in (("who", self.who), ("why", self.why)):
             if not text.isprintable():

@@ -15,6 +15,12 @@ THE_FILE: Final = "the file"
 def file_decisions(flow: FlowConfig) -> tuple[Decision, ...]:
     """As if they had been made before all others."""
     load, found = flow.load, list[Decision]()
+    for id_, verb, rate in (
+        ("file-source", Verb.THROTTLE_SOURCE, flow.limits.source_bytes_per_s),
+        ("file-target", Verb.THROTTLE_TARGET, flow.limits.target_bytes_per_s),
+    ):
+        if rate is not None:
+            found.append(_made(id_, verb, bytes_per_s=rate))
     if load.throttle_bytes_per_s is not None:
         found.append(_made("file-throttle", Verb.THROTTLE, bytes_per_s=load.throttle_bytes_per_s))
     if load.throttle_topics and load.throttle_topics_bytes_per_s is not None:

@@ -28,6 +28,10 @@ class LaneOrders:
     """A pin or move that says which slots may carry the lane."""
     throttles: tuple[Decision, ...] = ()
     """The widest first; the lane keeps all of them."""
+    of_source: Decision | None = None
+    """A throttle of all lanes that read from the lane's source."""
+    of_target: Decision | None = None
+    """Likewise, that write to its target."""
     excluded: Decision | None = None
     stopped: Decision | None = None
     rewound: Decision | None = None
@@ -38,9 +42,15 @@ class LaneOrders:
         return self.excluded is None and self.stopped is None and self.rewound is None
 
     @property
+    def limits(self) -> tuple[Decision, ...]:
+        """Every throttle that the lane keeps, those of its clusters first."""
+        clusters = (each for each in (self.of_source, self.of_target) if each is not None)
+        return (*clusters, *self.throttles)
+
+    @property
     def decisions(self) -> tuple[Decision, ...]:
         found = (self.stopped, self.excluded, self.rewound, self.paused, self.placed)
-        return (*(each for each in found if each is not None), *self.throttles)
+        return (*(each for each in found if each is not None), *self.limits)
 
 
 FREE: Final = LaneOrders()
@@ -163,6 +173,8 @@ def _lane_orders(
         paused=motion if motion is not None and motion.verb is Verb.PAUSE else None,
         placed=place if place is not None and place.slots else None,
         throttles=_throttles(standing, topic, partition),
+        of_source=_of_cluster(standing, Verb.THROTTLE_SOURCE),
+        of_target=_of_cluster(standing, Verb.THROTTLE_TARGET),
         excluded=choice if choice is not None and choice.verb is Verb.EXCLUDE else None,
         stopped=stopped,
         rewound=_winner(standing, Verb.REWIND.aspect, topic, partition),
@@ -190,6 +202,12 @@ def _throttles(
         each = by_breadth[breadth]
         kept = [] if each.bytes_per_s is None else [*kept, each]
     return tuple(kept)
+
+
+def _of_cluster(standing: Sequence[Decision], verb: Verb) -> Decision | None:
+    """A cluster bears what it bears: no narrower throttle lifts it."""
+    last = _last(standing, verb.aspect)
+    return last if last is not None and last.bytes_per_s is not None else None
 
 
 def _meant(

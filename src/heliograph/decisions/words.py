@@ -14,7 +14,7 @@ from heliograph.words import rate_words
 def argument_words(decision: Decision) -> str:
     """What the verb is given: a rate, slots, an offset."""
     match decision.verb:
-        case Verb.THROTTLE:
+        case Verb.THROTTLE | Verb.THROTTLE_SOURCE | Verb.THROTTLE_TARGET:
             return "none" if decision.bytes_per_s is None else rate_words(decision.bytes_per_s)
         case Verb.PIN | Verb.MOVE | Verb.DRAIN:
             return f"slot {', '.join(map(str, decision.slots))}" if decision.slots else "none"
@@ -33,11 +33,17 @@ def order_words(orders: LaneOrders) -> str:
     if orders.rewound is not None:
         return f"goes on {argument_words(orders.rewound)}"
     parts = ["paused" if orders.paused is not None else "copying"]
-    parts += [f"at most {argument_words(each)}" for each in orders.throttles]
+    parts += [_throttle_words(each) for each in orders.limits]
     if orders.placed is not None:
         how = "pinned to" if orders.placed.verb is Verb.PIN else "in"
         parts.append(f"{how} {argument_words(orders.placed)}")
     return ", ".join(parts)
+
+
+def _throttle_words(decision: Decision) -> str:
+    """What it is about a cluster holds for all flows that read from it, or write to it."""
+    whose = {Verb.THROTTLE_SOURCE: " from the source", Verb.THROTTLE_TARGET: " to the target"}
+    return f"at most {argument_words(decision)}{whose.get(decision.verb, '')}"
 
 
 def decision_words(decision: Decision) -> str:
@@ -45,6 +51,8 @@ def decision_words(decision: Decision) -> str:
     given = argument_words(decision)
     past = {
         Verb.THROTTLE: f"at most {given}, decided",
+        Verb.THROTTLE_SOURCE: f"at most {given} from the source by all flows, decided",
+        Verb.THROTTLE_TARGET: f"at most {given} to the target by all flows, decided",
         Verb.PIN: f"pinned to {given}",
         Verb.MOVE: f"moved to {given}",
         Verb.DRAIN: f"{given} drained",

@@ -304,6 +304,8 @@ def _troubles(group: GroupDrill) -> Iterator[str]:
 
 def visible(name: str) -> str:
     """Characters that cannot be seen as escapes: some would turn the text around them."""
+    if name.isprintable():
+        return name
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name
     )

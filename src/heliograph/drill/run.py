@@ -48,7 +48,8 @@ from heliograph.groups.placement import (
 )
 from heliograph.groups.reading import GroupOffsets, read_followed, read_offsets
 from heliograph.groups.snapshot import FlowSnapshot, read_snapshot
-from heliograph.inspect.status import ANSWER_S_MAX, FlowStatus, StatusReader
+from heliograph.inspect.flow_status import FlowStatus
+from heliograph.inspect.status import ANSWER_S_MAX, StatusReader
 from heliograph.ledger.locations import LaneLocation
 from heliograph.model import FlowId, TopicPartition
 from heliograph.topics.filters import group_filter, topic_filter

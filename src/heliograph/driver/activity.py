@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
 
 from heliograph.broker.blocking import Changed, first_of
 from heliograph.clock import monotonic_s
 from heliograph.errors import LinkError
-from heliograph.model import FlowId, LaneId, SlotId
+from heliograph.model import FlowId, LaneId, SlotId, TopicName
 
 _JOBS_S_MAX: Final = 1.0
 
@@ -35,6 +35,8 @@ class FlowActivity:
         self._jobs_changed = Changed()
         self._given_up_s: dict[FlowId, float] = {}
         """Since when it is waited for that a flow's last jobs end."""
+        self._left_s: dict[tuple[FlowId, frozenset[TopicName]], float] = {}
+        """Since when slots have no lane of these topics."""
 
     @property
     def slot_count(self) -> int:
@@ -64,8 +66,23 @@ class FlowActivity:
         while self._jobs[flow] and (left_s := given_up_s + _JOBS_S_MAX - monotonic_s()) > 0:
             await first_of(self._jobs_changed, timeout_s=left_s)
 
-    def _is_carried(self, flow: FlowId) -> bool:
+    def has_left(self, flow: FlowId, topics: Collection[TopicName]) -> bool:
+        """Whether no slot has a lane of these topics any more, and no job is at work that may have
+        begun while one had; as for a whole flow, a job is not waited for longer than a second."""
+        key = (flow, frozenset(topics))
+        if self._is_carried(flow, key[1]):
+            self._left_s.pop(key, None)
+            return False
+        if self._jobs[flow]:
+            return monotonic_s() - self._left_s.setdefault(key, monotonic_s()) >= _JOBS_S_MAX
+        self._left_s.pop(key, None)
+        return True
+
+    def _is_carried(self, flow: FlowId, topics: frozenset[TopicName] | None = None) -> bool:
         try:
-            return any(lane.flow == flow for lane in self._slots.current())
+            return any(
+                lane.flow == flow and (topics is None or lane.source.topic in topics)
+                for lane in self._slots.current()
+            )
         except LinkError:
             return False  # the run is ending, and its slots with it

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from heliograph.model import FlowId, LaneId, LaneLoad, SlotId
+from heliograph.model import FlowId, Lane, LaneId, LaneLoad, SlotId
 
 IMBALANCE_MAX: Final = 1.5
 """A slot may carry this many times the average before lanes are moved away from it."""
@@ -32,7 +32,7 @@ _Wish = tuple[frozenset[SlotId], frozenset[SlotId]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Which slots operators decided on for lanes."""
+    """Which slots lanes may be in: as operators decided, and as experience taught."""
 
     pinned: Mapping[LaneId, frozenset[SlotId]] = field(default_factory=dict)
     """Lanes with slots of their own."""
@@ -40,6 +40,8 @@ class Places:
     """Lanes in slots where others may be too."""
     drained: Mapping[FlowId, frozenset[SlotId]] = field(default_factory=dict)
     """Slots that carry no lane of a flow."""
+    avoided: Mapping[LaneId, frozenset[SlotId]] = field(default_factory=dict)
+    """Slots where a lane did not get on, as the driver found; no other lane minds them."""
 
 
 ANYWHERE: Final = Places()
@@ -110,15 +112,18 @@ class _Board:
         set_apart = frozenset(slot for wish in places.pinned.values() for slot in wish)
         self._common = (self._existing - set_apart) or self._existing
         self._placed_lanes = {**places.moved, **places.pinned}
-        self._drained = places.drained
+        self._drained, self._avoided = places.drained, places.avoided
         self._used: defaultdict[FlowId, Counter[SlotId]] = defaultdict(Counter)
 
     def room(self, lane: LaneId) -> frozenset[SlotId]:
         """What is open to the lane, its flow's width apart."""
-        return self._room(self._placed_lanes.get(lane, _EVERY_SLOT), lane.flow)
+        avoided = self._avoided.get(lane, _EVERY_SLOT)
+        return self._room(self._placed_lanes.get(lane, _EVERY_SLOT), lane.flow, avoided)
 
-    def _room(self, slots: frozenset[SlotId], flow: FlowId) -> frozenset[SlotId]:
-        wish = slots, self._drained.get(flow, _EVERY_SLOT)
+    def _room(
+        self, slots: frozenset[SlotId], flow: FlowId, avoided: frozenset[SlotId] = _EVERY_SLOT
+    ) -> frozenset[SlotId]:
+        wish = slots, self._drained.get(flow, _EVERY_SLOT) | avoided
         if wish not in self.rooms:
             wanted = (slots & self._existing) or self._common
             common = (self._common - wish[1]) or (self._existing - wish[1]) or self._existing
@@ -223,16 +228,24 @@ def _balance(board: _Board, room: frozenset[SlotId], units: Sequence[_Together])
     """
     loads = board.loads
     average = sum(loads[slot] for slot in sorted(room)) / len(room)
-    if max(loads[slot] for slot in room) <= IMBALANCE_MAX * average:
+    # A slot without a lane was added, or has come back: it is there to be used.
+    is_filled = all(loads[slot] for slot in room)
+    if is_filled and max(loads[slot] for slot in room) <= IMBALANCE_MAX * average:
         return False
     standing = _Standing(board, units)
     moved = False
     while True:
         heaviest = max(room, key=lambda slot: (loads[slot], slot))
         lightest = board.lightest(room)
-        if loads[heaviest] <= _IMBALANCE_AIM * average:
+        is_even = loads[heaviest] <= _IMBALANCE_AIM * average
+        if is_even and (is_filled or loads[lightest] * _IMBALANCE_AIM >= average):
             return moved
-        chosen = standing.take(heaviest, loads[heaviest] - loads[lightest])
+        donors = [heaviest]
+        if not is_filled:
+            # One lane may be heavier than all others and stay: the next slot gives then.
+            donors = sorted(room, key=lambda slot: (-loads[slot], slot))
+        taken = (standing.take(slot, loads[slot] - loads[lightest]) for slot in donors)
+        chosen = next((unit for unit in taken if unit is not None), None)
         if chosen is None:
             return moved
         for lane in chosen:
@@ -272,3 +285,14 @@ class _Standing:
 
     def add(self, unit: _Together, slot: SlotId) -> None:
         insort(self._on[slot], self._entries[unit[0]])
+
+
+def by_slot(
+    lanes: Iterable[Lane], placed: Mapping[LaneId, SlotId], slots: Iterable[SlotId]
+) -> dict[SlotId, tuple[Lane, ...]]:
+    """The lanes of each slot, also of those that have none."""
+    found: dict[SlotId, list[Lane]] = {slot: [] for slot in slots}
+    for lane in lanes:
+        if lane.id in placed:
+            found[placed[lane.id]].append(lane)
+    return {slot: tuple(some) for slot, some in found.items()}

@@ -20,7 +20,10 @@ class SlotPool(Protocol):
     """What a reconciler needs of `heliograph.engine.slots.Slots`."""
 
     def apply(
-        self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
+        self,
+        assignment: Mapping[SlotId, tuple[Lane, ...]],
+        abandoned: frozenset[FlowId],
+        stuck: frozenset[LaneId],
     ) -> None: ...
     def resume(self, ids: Iterable[LaneId]) -> None: ...
     def throttle(self, limits: Mapping[str, int]) -> None: ...
@@ -49,6 +52,8 @@ class FlowState:
     absences: Absences = field(default_factory=Absences)
     gone: tuple[GoneTopic, ...] = ()
     """Mirrored topics to delete once no slot carries them."""
+    fences: frozenset[str] = frozenset()
+    """Ids of the fences of single topics by which it was planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,5 +67,5 @@ class PlannedFlow:
     gone: tuple[GoneTopic, ...] = ()
     unready: Mapping[TopicName, BrokerError] = field(default_factory=dict)
     """Topics of the target that could not be made ready, and why."""
-    expects_heartbeats: bool = False
-    """Whether the source's heartbeats, which are mirrored, are only being created."""
+    expects_own_topics: bool = False
+    """Whether the source's heartbeats or canary, which are mirrored, are only being created."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from heliograph.broker.admin import Change, ClusterAdmin, Outcome
 from heliograph.broker.topic_changes import PartitionsToGrow, TopicToCreate
 from heliograph.broker.view import TopicView
+from heliograph.compat.own_topics import letters_of
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import BrokerError
 from heliograph.ledger.entries import ledger_topic
@@ -28,7 +29,8 @@ class Prepared:
     flow: FlowId
     ledger: Change
     remarks: tuple[str, ...]
-    """What of the ledger's settings could not be corrected."""
+    """What of the ledger's settings could not be corrected, and why there is no topic for dead
+    letters."""
     created: tuple[TopicName, ...]
     grown: tuple[TopicName, ...]
     problems: Mapping[TopicName, BrokerError]
@@ -53,6 +55,7 @@ def prepare_target(target: ClusterAdmin, flow: FlowConfig, provisioning: Provisi
     ledger = ensure_ledger_topic(
         target, ledger_topic(flow.id.source), replication_factor=flow.replication_factor
     )
+    remarks = (*ledger.remarks, *_with_letters_topic(target, flow))
     creations = target.create_topics(provisioning.to_create)
     growths = [*provisioning.to_grow, *_grown_late(target, provisioning.to_create, creations)]
     growth_outcomes = target.grow_partitions(growths)
@@ -64,11 +67,22 @@ def prepare_target(target: ClusterAdmin, flow: FlowConfig, provisioning: Provisi
     return Prepared(
         flow=flow.id,
         ledger=ledger.change,
-        remarks=ledger.remarks,
+        remarks=remarks,
         created=_done(creations),
         grown=_done(growth_outcomes),
         problems={**refused, **_refused(shown)},
     )
+
+
+def _with_letters_topic(target: ClusterAdmin, flow: FlowConfig) -> tuple[str, ...]:
+    """Lanes without bad records need none, so the others do not wait for it."""
+    if not flow.writes_letters:
+        return ()
+    topic = letters_of(flow).to_create
+    outcome = target.create_topics([topic])[topic.name]
+    if isinstance(outcome, BrokerError):
+        return (f"there is no topic {topic.name} for dead letters: {outcome}",)
+    return ()
 
 
 def _grown_late(

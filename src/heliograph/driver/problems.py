@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from heliograph.errors import BrokerError, BrokerUnreachable, InvariantError, MirrorError
+from heliograph.model import FlowId
 
 log = logging.getLogger(__name__)
 
@@ -20,3 +22,11 @@ def problem_of(exc: Exception, about: str = "") -> MirrorError:
         return exc
     log.error("%sa bug", prefix, exc_info=exc)
     return InvariantError(f"{prefix}a bug: {type(exc).__name__}: {exc}")
+
+
+def joined(first: Mapping[FlowId, str], second: Mapping[FlowId, str]) -> dict[FlowId, str]:
+    """Sentences of both; of a flow that has two, one behind the other."""
+    return {
+        flow: "; ".join(each[flow] for each in (first, second) if flow in each)
+        for flow in (*first, *(flow for flow in second if flow not in first))
+    }

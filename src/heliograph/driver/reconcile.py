@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 
 from heliograph.broker.admin import ClusterAdmin
@@ -19,18 +20,23 @@ from heliograph.broker.racks import words_on_rack
 from heliograph.broker.view import ClusterView
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
+from heliograph.decisions.decision import Decision
 from heliograph.decisions.file import orders_for
 from heliograph.decisions.record import decisions_of
-from heliograph.driver.assignment import assign, weigh
+from heliograph.driver.assignment import assign, by_slot, weigh
 from heliograph.driver.decided import DecidedFlows, read_decisions
 from heliograph.driver.deletions import delete_mirrored, find_deleted
+from heliograph.driver.fences import read_fences
 from heliograph.driver.flow_state import FlowState, PlannedFlow, SlotPool
 from heliograph.driver.policies import Policies
 from heliograph.driver.prepare import prepare_target
 from heliograph.driver.problems import problem_of
 from heliograph.driver.rewinds import carry_out_rewinds
-from heliograph.errors import MirrorError, NotAuthorised
+from heliograph.driver.unseen import expects_own_topics, hidden_topics
+from heliograph.errors import MirrorError
 from heliograph.ledger.access import LedgerAccess
+from heliograph.ledger.fence import Fence, topic_fences
+from heliograph.ledger.fenced_topics import unless_fenced
 from heliograph.ledger.leadership import Leaderships, Trouble
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
@@ -45,13 +51,13 @@ from heliograph.model import (
     Stalled,
     TopicName,
 )
+from heliograph.takeover.group_start import begun_by_group
 from heliograph.takeover.pending import PendingAdoption, words_on_unadopted
 from heliograph.topics.deletions import GoneTopic
 from heliograph.topics.lanes import plan_lanes
-from heliograph.topics.naming import HEARTBEATS
 from heliograph.topics.observe import observe, with_settings
 from heliograph.topics.provisioning import Severity, plan_provisioning
-from heliograph.topics.selection import Selection, select_between, words_on_twins
+from heliograph.topics.selection import select_between, words_on_twins
 
 log = logging.getLogger(__name__)
 
@@ -77,47 +83,91 @@ class Reconciler:
         slot_count: int,
         leaderships: Leaderships | None = None,
     ) -> None:
-        self._config = config
+        self._config, self._clients, self._ledgers = config, clients, ledgers
         self._leaderships = leaderships or Leaderships()
-        self._ledgers = ledgers
         self._slot_ids = tuple(SlotId(number) for number in range(slot_count))
+        self._avoided: Mapping[LaneId, frozenset[SlotId]] = {}
         self._admins: dict[ClusterAlias, ClusterAdmin] = {}
-        for flow in config.flows:
-            for alias, cluster in (
-                (flow.id.source, clients.source(flow.id)),
-                (flow.id.target, clients.target(flow.id)),
-            ):
-                if alias not in self._admins:
-                    self._admins[alias] = clients.admin(cluster)
-        self._flows = {
-            flow.id: FlowState(flow, PendingAdoption(flow, clients.target(flow.id)))
-            for flow in config.flows
-        }
-        configs = {flow.id: flow for flow in config.flows}
-        self._sources = {flow.id: clients.source(flow.id) for flow in config.flows}
-        self._policies = Policies(configs, ledgers)
-        self.decided = DecidedFlows(configs)
+        self._flows: dict[FlowId, FlowState] = {}
+        self._configs: dict[FlowId, FlowConfig] = {}
+        """Of the flows there are; others look into it."""
+        self._policies = Policies(self._configs, ledgers)
+        self.decided = DecidedFlows(self._configs)
+        self._unsettled: frozenset[FlowId] = frozenset()
         self._handing_out = asyncio.Lock()
         self._retrying_since_s: dict[LaneId, float] = {}
         self._began_s = monotonic_s()
         self._said_of_twins: set[str] = set()
         self._calm: Mapping[LaneId, LaneProgress] | None = None
         """The last progress in which no lane waited for a decision."""
+        self.use(config, frozenset())
+
+    def use(self, config: MirrorConfig, concerned: Collection[FlowId]) -> None:
+        """Carry by this configuration from here on; the clients are its already.
+
+        Flows that are `concerned` are planned anew, with the next `reconcile`. Lanes of those that
+        ended leave the slots with it; of all others nothing is touched.
+        """
+        self._config = config
+        clients, flows = self._clients, {flow.id: flow for flow in config.flows}
+        for ended in self._flows.keys() - flows.keys():
+            del self._flows[ended], self._configs[ended]
+            self.decided.forget(ended)
+        admins: dict[ClusterAlias, ClusterAdmin] = {}
+        for flow_id, flow in flows.items():
+            for alias, cluster in (
+                (flow_id.source, clients.source(flow_id)),
+                (flow_id.target, clients.target(flow_id)),
+            ):
+                if alias not in admins:
+                    admins[alias] = clients.admin(cluster)
+            state = self._flows.get(flow_id)
+            if state is not None and flow_id not in concerned:
+                continue
+            self._configs[flow_id] = flow
+            adoption = PendingAdoption(flow, clients.target(flow_id))
+            if state is None:
+                self._flows[flow_id] = FlowState(flow, adoption)
+            else:
+                # Another object: a plan that is being made for the one before counts for nothing.
+                self._flows[flow_id] = replace(state, config=flow, adoption=adoption, due_s=0.0)
+        # Those of flows that ended stay until the next look: a plan may be asking them.
+        self._admins.update(admins)
+
+    def abandon(self, ended: frozenset[FlowId]) -> None:
+        """Lanes of these flows leave the slots without what was fetched and not appended yet."""
+        self._unsettled = ended
+
+    def _is_current(self, state: FlowState) -> bool:
+        return self._flows.get(state.config.id) is state
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """Of the flows that are led by this driver, those that are to be carried."""
-        led = [s.lanes for flow, s in self._flows.items() if self._leaderships.leads(flow)]
-        return tuple(lane for lanes in led for lane in self.decided.carried(lanes))
+        fenced = {flow: self._leaderships.fenced_topics(flow) for flow in self.led}
+        return tuple(
+            lane
+            for flow, topics in fenced.items()
+            for lane in self.decided.carried(self._flows[flow].lanes)
+            if lane.id.source.topic not in topics
+        )
+
+    @property
+    def led(self) -> tuple[FlowId, ...]:
+        """Flows that are led by this driver."""
+        return tuple(filter(self._leaderships.leads, self._flows))
+
+    @property
+    def lane_count(self) -> int:
+        """Of these flows, also those not to be carried now; 0 before they are planned."""
+        return sum(len(self._flows[flow].lanes) for flow in self.led)
 
     @property
     def problems(self) -> Mapping[FlowId, str]:
         """Why a flow stands still or could not be planned; empty when all were."""
-        failures = self.failures
+        why_not, failures = self._leaderships.why_not, self.failures
         found = {
-            flow: self._leaderships.why_not(flow)
-            or failures.get(flow)
-            or words_on_unadopted(state.unadopted)
+            flow: why_not(flow) or failures.get(flow) or words_on_unadopted(state.unadopted)
             for flow, state in self._flows.items()
         }
         return {flow: problem for flow, problem in found.items() if problem}
@@ -156,19 +206,20 @@ class Reconciler:
     async def reconcile(self, slots: SlotPool) -> None:
         """Bring what runs one step closer to what should run."""
         self._give_up_led_by_others()
+        known = {alias for flow in self._flows for alias in (flow.source, flow.target)}
+        self._admins = {alias: self._admins[alias] for alias in known}
         due = [
             state
             for flow, state in self._flows.items()
             if state.due_s <= monotonic_s() and self._leaderships.leads(flow)
         ]
         aliases = {
-            alias for state in due for alias in (state.config.id.source, state.config.id.target)
+            alias for each in due for alias in (each.config.id.source, each.config.id.target)
         }
         seen = await observe([self._admins[alias] for alias in aliases])  # I/O: topics, leaders
-        for text in words_on_twins(seen.views.values()):
-            if text not in self._said_of_twins:
-                self._said_of_twins.add(text)
-                log.warning("%s", text)
+        for text in set(words_on_twins(seen.views.values())) - self._said_of_twins:
+            self._said_of_twins.add(text)
+            log.warning("%s", text)
         for state in due:
             flow = state.config.id
             unseen = seen.unseen.get(flow.source) or seen.unseen.get(flow.target)
@@ -177,12 +228,15 @@ class Reconciler:
                     # Lanes that are carried say what they wait for; others look as they did last.
                     state.lanes = state.lanes or state.known
                     raise unseen
-                self._planned(state, await blocking(self._plan, state, seen.views))
+                planned = await blocking(self._plan, state, seen.views)
+                if self._is_current(state):
+                    self._planned(state, planned)
             except Exception as exc:  # noqa: BLE001 - a flow's own problem: the others go on
-                self._failed(state, problem_of(exc))
+                if self._is_current(state):
+                    self._failed(state, problem_of(exc))
         await self._hand_out(slots)
         for state in due:
-            if state.gone:
+            if state.gone and self._is_current(state):
                 try:
                     gone, state.gone = state.gone, ()
                     await blocking(self._delete_gone, state, gone, slots.current())
@@ -190,30 +244,45 @@ class Reconciler:
                     self._failed(state, problem_of(exc))
 
     async def drop_lost_flows(self, slots: SlotPool) -> None:
-        """Lanes of flows that are not led any more leave the slots.
+        """Lanes of flows not led any more, and of topics that were failed over, leave the slots.
 
         May be called while `reconcile` waits for a dead cluster.
         """
+        for flow, state in self._flows.items():
+            ids = frozenset(each.id for each in self._leaderships.fenced_topics(flow).values())
+            if ids != state.fences:
+                state.fences, state.due_s = ids, 0.0
         await self._hand_out(slots)
 
     async def follow_decisions(self, slots: SlotPool, ledgers: LedgerAccess) -> None:
         """Look at what operators decided about the flows that run, and do it."""
         changed = False
-        for flow, state in self._flows.items():
-            if not (state.ready and self._leaderships.leads(flow)):
+        for flow in tuple(self._flows):
+            state = self._flows.get(flow)  # one that ended meanwhile has none
+            if state is None or not (state.ready and self._leaderships.leads(flow)):
                 continue
-            orders = self.decided.orders(flow)
+            rewinds = self._rewinds(flow)
+            age_s = 0.0 if rewinds else self.DECISIONS_S  # what was just done is not done again
             try:
-                await carry_out_rewinds(self._config, ledgers, flow, orders, slots.current())
-                found = await ledgers.ask_recent(flow, decisions_of, self.DECISIONS_S)
+                if rewinds:
+                    await carry_out_rewinds(self._config, ledgers, flow, rewinds, slots.current())
+                found = await ledgers.ask_recent(flow, decisions_of, age_s)
             except MirrorError:
                 continue  # the lease's task says so, and lets go if it lasts
+            if flow not in self._flows:
+                continue
             news = self.decided.learn(flow, found)
             changed |= news.changed
             if news.replans:
-                state.due_s = 0.0
+                self._flows[flow].due_s = 0.0
         if changed:
             await self._hand_out(slots)
+
+    def use_slots(
+        self, slots: Collection[SlotId], avoided: Mapping[LaneId, frozenset[SlotId]]
+    ) -> None:
+        """From here on lanes are handed to these slots, none to one where it did not get on."""
+        self._slot_ids, self._avoided = tuple(sorted(slots)), avoided
 
     async def rebalance(self, slots: SlotPool) -> None:
         """Move lanes away from a slot that carries far more than the others; usually nothing."""
@@ -224,11 +293,8 @@ class Reconciler:
         progress = slots.progress()
         if progress is self._calm:
             return progress
-        stalled = [
-            at
-            for at in progress.values()
-            if isinstance(at.state, Stalled) and not at.state.retrying
-        ]
+        every = progress.values()
+        stalled = [at for at in every if isinstance(at.state, Stalled) and not at.state.retrying]
         if not stalled:
             self._calm = progress
         lanes = {lane.id: lane for lane in self.lanes} if stalled else {}
@@ -236,7 +302,10 @@ class Reconciler:
             try:
                 outcome = await blocking(self._policies.decide, flow, waiting)
             except Exception as exc:  # noqa: BLE001 - shown, and decided at the next look
-                self._failed(self._flows[flow], problem_of(exc, "not decided"))
+                if flow in self._flows:
+                    self._failed(self._flows[flow], problem_of(exc, "not decided"))
+                continue
+            if flow not in self._flows:
                 continue
             if outcome.resumed:
                 slots.resume(outcome.resumed)
@@ -264,7 +333,7 @@ class Reconciler:
         is_given_up = trouble is not None and trouble.is_final
         if not state.ready or (trouble is not None and not is_given_up):
             return is_given_up
-        if self.decided.orders(state.config.id).rewinds:
+        if self._rewinds(state.config.id):
             return False
         return all(
             (at := progress.get(lane.id)) is not None
@@ -277,6 +346,12 @@ class Reconciler:
             )
             for lane in self.decided.carried(state.lanes)
         )
+
+    def _rewinds(self, flow: FlowId) -> list[Decision]:
+        """To be carried out; those of topics that were failed over wait until these come back."""
+        fenced = self._leaderships.fenced_topics(flow)
+        rewinds = self.decided.orders(flow).rewinds
+        return [each for each in rewinds if not any(map(each.scope.has_topic, fenced))]
 
     def _waits_for_somebody(self, lane: LaneId, state: Stalled) -> bool:
         """Whether nothing this driver or its slots do is likely to let the lane go on."""
@@ -303,43 +378,50 @@ class Reconciler:
         orders = orders_for(config, decisions, now_ms())
         if orders.stopped is not None:
             return PlannedFlow(decisions=decisions)
-        selection = select_between(config, source, target, orders.choice)
+        fences = read_fences(self._ledgers, config, self._config.every_flow, source, target)
+        selection = select_between(config, source, target, unless_fenced(fences, orders.choice))
         missing = [name for name, renamed in selection.mirrored if renamed not in target.topics]
         source = with_settings(source_admin, source, missing)
         provisioning = plan_provisioning(config, selection, source, target)
         for note in provisioning.notes:
             self._say(state, f"{config.id}: {note.topic}: {note.text}", note.weight)
-        if text := words_on_rack(config, self._sources[config.id]):
+        if text := words_on_rack(config, self._clients.source(config.id)):
             self._say(state, f"{config.id}: {text}", Severity.NOTE)
         prepared = prepare_target(target_admin, config, provisioning)  # I/O: topics before records
         for name, problem in prepared.problems.items():
             self._say(state, f"{config.id}: {name}: {problem}", Severity.PROBLEM)
         for remark in prepared.remarks:
             self._say(state, f"{config.id}: {remark}", Severity.NOTE)
-        if prepared.created or prepared.grown:
-            log.info("%s: %s", config.id, prepared.words)
+        if provisioning.to_create or provisioning.to_grow:  # by this flow, or another this moment
+            log.info("%s: %s", config.id, prepared.words or "its topics were created meanwhile")
             target = target_admin.describe()
         self._ledgers.open(config.id, source.cluster_id)
-        hidden = self._hidden_topics(state, source_admin, selection, source)
+        carried = {lane.id.source.topic for lane in state.lanes}
+        hidden = hidden_topics(source_admin, {*carried, *selection.absent}, source)
+        for why in hidden.values():
+            self._say(state, f"{config.id}: {why}", Severity.PROBLEM)
         # Their lanes stay and show what is missing; without them nobody would see that they stand.
         kept = [lane for lane in state.lanes if lane.id.source.topic in hidden]
         planned = plan_lanes(config, selection, source, target)
+        planned = begun_by_group(
+            self._config, config, self._clients, self._ledgers, planned, state.lanes
+        )
         waiting = state.adoption.waiting(planned, target, self._ledgers)
         return PlannedFlow(
             decisions=decisions,
             lanes=(*(lane for lane in planned if lane.id not in waiting), *kept),
             waiting=len(waiting),
-            gone=self._find_deleted(state, source, target),
+            gone=self._find_deleted(state, source, target, fences),
             unready=prepared.problems,
-            expects_heartbeats=self._expects_heartbeats(config, source),
+            expects_own_topics=monotonic_s() - self._began_s <= self.STALL_S_MAX
+            and expects_own_topics(config, self._config.chosen_pairs, source),
         )
 
     def _planned(self, state: FlowState, planned: PlannedFlow) -> None:
         config = state.config
         holds = self.decided.planned(config.id, planned.decisions, is_first=not state.ready)
         state.lanes = state.known = planned.lanes
-        state.gone = planned.gone
-        state.ready, state.unadopted = True, planned.waiting
+        state.gone, state.ready, state.unadopted = planned.gone, True, planned.waiting
         if planned.waiting:
             text = f"{config.id}: {words_on_unadopted(planned.waiting)}"
             self._say(state, text, Severity.PROBLEM)
@@ -347,40 +429,15 @@ class Reconciler:
         state.trouble = None if unready is None else Trouble.of(unready, state.trouble)
         interval_s = config.refresh_interval_s if config.refresh_enabled else float("inf")
         # A topic that is not ready is tried again soon, not at the next refresh.
-        is_soon = planned.unready or planned.expects_heartbeats
-        wait_s = self.RETRY_S if is_soon else interval_s
+        wait_s = self.RETRY_S if planned.unready or planned.expects_own_topics else interval_s
         state.due_s = monotonic_s() + (wait_s if holds else 0.0)
 
-    def _expects_heartbeats(self, flow: FlowConfig, source: ClusterView) -> bool:
-        """A job of this very run creates them, beside the first look at the topics."""
-        if HEARTBEATS in source.topics or monotonic_s() - self._began_s > self.STALL_S_MAX:
-            return False
-        return flow.heartbeats.replicated and any(
-            pair.heartbeats.enabled and pair.id.target == flow.id.source
-            for pair in self._config.chosen_pairs
-        )
-
-    def _hidden_topics(
+    def _find_deleted(
         self,
         state: FlowState,
-        admin: ClusterAdmin,
-        selection: Selection,
         source: ClusterView,
-    ) -> frozenset[TopicName]:
-        """Topics asked for by name, or mirrored until now, that the source does not let us see.
-
-        A list of all topics leaves them out without a word; asked by name, a broker says so.
-        """
-        known = {lane.id.source.topic for lane in state.lanes} | set(selection.absent)
-        asked = [TopicName(name) for name in known if name not in source.topics]
-        found = admin.describe_each(asked) if asked else {}
-        hidden = {n: why for n, why in found.items() if isinstance(why, NotAuthorised)}
-        for why in hidden.values():
-            self._say(state, f"{selection.flow}: {why}", Severity.PROBLEM)
-        return frozenset(hidden)
-
-    def _find_deleted(
-        self, state: FlowState, source: ClusterView, target: ClusterView
+        target: ClusterView,
+        fences: Mapping[TopicName, Fence],
     ) -> tuple[GoneTopic, ...]:
         found = find_deleted(
             state.config,
@@ -393,14 +450,16 @@ class Reconciler:
         )
         for sentence in found.refused:
             self._say(state, f"{state.config.id}: {sentence}", Severity.PROBLEM)
-        return found.to_delete
+        return tuple(topic for topic in found.to_delete if topic.source not in fences)
 
     def _delete_gone(
         self, state: FlowState, gone: tuple[GoneTopic, ...], carried: Mapping[LaneId, SlotId]
     ) -> None:
+        # Asked for again: one that was failed over since belongs to its clients there.
+        fences = self._ledgers.ask(state.config.id, topic_fences)
         deleted = delete_mirrored(
             state.config,
-            gone,
+            [topic for topic in gone if topic.source not in fences],
             target_admin=self._admins[state.config.id.target],
             ledgers=self._ledgers,
             carried=carried.keys(),
@@ -425,21 +484,17 @@ class Reconciler:
     async def _hand_out(self, slots: SlotPool) -> None:
         # One at a time, so that an older assignment never replaces a newer one.
         async with self._handing_out:
-            widths = {
-                flow: state.config.tasks_max
-                for flow, state in self._flows.items()
-                if state.config.tasks_max is not None
-            }
+            most = {flow: state.config.tasks_max for flow, state in self._flows.items()}
+            widths = {flow: count for flow, count in most.items() if count is not None}
             weights = {lane: weigh(load) for lane, load in slots.loads().items()}
             lanes = [lane.id for lane in self.lanes]
-            find = partial(assign, widths=widths, places=self.decided.places(lanes))
+            slot_ids, avoided = self._slot_ids, self._avoided
+            places = replace(self.decided.places(lanes), avoided=avoided)
+            find = partial(assign, widths=widths, places=places)
             # On a thread: 30 000 lanes take seconds, in which slots must hear from the driver.
-            placed = await blocking(find, lanes, self._slot_ids, slots.current(), weights)
-            assignment: dict[SlotId, list[Lane]] = {slot: [] for slot in self._slot_ids}
+            placed = await blocking(find, lanes, slot_ids, slots.current(), weights)
             # A flow may have been lost meanwhile; its lanes are no longer in `self.lanes`.
-            for lane in self.lanes:
-                if lane.id in placed:
-                    assignment[placed[lane.id]].append(lane)
-            abandoned = frozenset(filter(self._leaderships.abandons, self._flows))
+            wanted = by_slot(self.lanes, placed, slot_ids)
+            abandoned = frozenset(filter(self._leaderships.abandons, self._flows)) | self._unsettled
             slots.throttle(self.decided.limits())  # before lanes that would run without
-            slots.apply({slot: tuple(some) for slot, some in assignment.items()}, abandoned)
+            slots.apply(wanted, abandoned, frozenset(avoided))

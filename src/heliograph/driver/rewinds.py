@@ -8,12 +8,11 @@ both or does it again, and no record was copied meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from heliograph.clock import now_ms
 from heliograph.config.schema import MirrorConfig
 from heliograph.decisions.decision import Decision
-from heliograph.decisions.orders import FlowOrders
 from heliograph.decisions.record import done_entry
 from heliograph.errors import MirrorError
 from heliograph.inspect.reset import TO_EARLIEST, plan_resets
@@ -28,12 +27,12 @@ async def carry_out_rewinds(
     config: MirrorConfig,
     ledgers: LedgerAccess,
     flow: FlowId,
-    orders: FlowOrders,
+    rewinds: Sequence[Decision],
     carried: Collection[LaneId],
 ) -> None:
     """Those whose lanes no slot carries any more; raises `MirrorError` where it is to be tried
     again."""
-    for rewind in orders.rewinds:
+    for rewind in rewinds:
         if not any(lane.flow == flow and rewind.scope.has(lane.source) for lane in carried):
             await _carry_out(config, ledgers, flow, rewind)
 

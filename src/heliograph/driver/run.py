@@ -9,18 +9,15 @@ Threads are only behind `broker.blocking` (librdkafka, Spark's start and stop, t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
+from asyncio import FIRST_COMPLETED
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from heliograph.audit.job import audit_runner
-from heliograph.audit.loop import audit_jobs
-from heliograph.broker.blocking import Changed, blocking, first_of, on_loop
+from heliograph.broker.blocking import Changed, asked_of_loop, blocking, first_of, on_loop
 from heliograph.broker.clients import Clients
 from heliograph.broker.kerberos import require_kerberos
 from heliograph.clock import monotonic_s
@@ -29,23 +26,28 @@ from heliograph.config.load import load_config
 from heliograph.config.schema import MirrorConfig
 from heliograph.config.tls.oauth import require_signer
 from heliograph.copy.flow import fetch_limits
-from heliograph.decisions.orders import FlowOrders
-from heliograph.drill.schedule import DrillJob
 from heliograph.driver.activity import FlowActivity
+from heliograph.driver.applying import RunningParts, apply
+from heliograph.driver.changes import ConfigChanges
+from heliograph.driver.critical_first import CriticalFirst
 from heliograph.driver.decided import DecidedFlows
-from heliograph.driver.jobs import periodic_jobs
+from heliograph.driver.jobs import heartbeat_jobs, periodic_jobs, proofs
+from heliograph.driver.lag_book import LagBook
+from heliograph.driver.live import LiveMirror, Progress, RunStatus, Service
 from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
+from heliograph.driver.pipelines import Pipelines, spark_queries
+from heliograph.driver.problems import joined
 from heliograph.driver.reconcile import Reconciler
-from heliograph.driver.stop import StopRequest
+from heliograph.driver.result import RunResult
+from heliograph.driver.slot_keeper import SlotKeeper
+from heliograph.driver.stop import StopRequest, stop_spark, unless_stopped
 from heliograph.engine.application import SparkApplication
 from heliograph.engine.slots import Slots
-from heliograph.engine.supervisor import SlotHealth
 from heliograph.engine.task import make_shuttle
 from heliograph.ledger.access import LedgerAccess
-from heliograph.ledger.leadership import Leaderships
 from heliograph.ledger.lease import Leases
 from heliograph.ledger.service import LedgerService
-from heliograph.model import FlowId, LaneId, LaneLoad, LaneProgress, SlotId, Stalled
+from heliograph.model import FlowId
 from heliograph.words import counted
 
 log = logging.getLogger("heliograph")
@@ -55,79 +57,7 @@ _QUIET_S_MAX: Final = 1.0
 _REBALANCE_S: Final = 30.0
 _DECISIONS_S: Final = 0.5
 _DRAIN_S_MAX: Final = 60.0
-_CORES_PER_SLOT: Final = 2
-"""One slot fills its target broker long before it fills a core; more of them only share that
-broker."""
 _LEASE_WAIT_S: Final = 3.0
-_SPARK_STOP_S_MAX: Final = 10.0
-
-Progress = Mapping[LaneId, LaneProgress]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStatus:
-    """How a running mirror is at one moment."""
-
-    progress: Progress
-    slots: Sequence[SlotHealth]
-    problems: Mapping[FlowId, str]
-    """Why a flow is not mirrored, or a job of it does not work."""
-    standby: Mapping[FlowId, str] = field(default_factory=dict)
-    """Which driver mirrors a flow that this one stands by for."""
-    decided: Mapping[FlowId, tuple[str, ...]] = field(default_factory=dict)
-    """What operators decided about a flow, in words."""
-    at_s: float = field(default_factory=monotonic_s)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveMirror:
-    """A mirror while it runs, for what is served beside it. Used on its loop alone."""
-
-    config: MirrorConfig
-    ledgers: LedgerAccess
-    leaderships: Leaderships
-    status: Callable[[], RunStatus | None]
-    """As last reported, at most a second ago; None before the slots were started."""
-    phase: Callable[[], str]
-    """What the run was last heard to do, in a few words."""
-    decided: Callable[[FlowId], FlowOrders]
-    """What operators decided about a flow, as this driver follows it."""
-    placed: Callable[[], Mapping[LaneId, SlotId]]
-    loads: Callable[[], Mapping[LaneId, LaneLoad]]
-    """Not before there is a status."""
-    resume: Callable[[Iterable[LaneId]], None]
-    """On lanes of the status; a lane that is stalled is tried again by it."""
-
-
-Service = Callable[[LiveMirror], AbstractAsyncContextManager[object]]
-"""Something served beside a mirror, from before its first lease until it has settled.
-
-Entered and left on the mirror's loop. What raises on entering keeps the mirror from beginning.
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """How a mirror was when it ended."""
-
-    progress: Progress
-    fenced: frozenset[FlowId] = frozenset()
-    """Flows that no driver may carry until their fence is lifted."""
-    unadopted: int = 0
-    """Partitions that wait for `heliograph adopt`."""
-    failures: Mapping[FlowId, str] = field(default_factory=dict)
-    """Why a flow or a topic of it is not mirrored, or what of its jobs does not work."""
-
-    @property
-    def stalled(self) -> tuple[LaneProgress, ...]:
-        return tuple(at for at in self.progress.values() if isinstance(at.state, Stalled))
-
-    @property
-    def is_well(self) -> bool:
-        """Whether nothing needs an operator; a flow that is fenced on purpose, beside others that
-        are mirrored, does not."""
-        all_fenced = bool(self.fenced) and not self.progress
-        return not (self.stalled or all_fenced or self.unadopted or self.failures)
 
 
 def run(
@@ -141,6 +71,7 @@ def run(
     stop: StopRequest | None = None,
     on_progress: Callable[[RunStatus], None] = lambda _: None,
     services: Sequence[Service] = (),
+    changes: ConfigChanges | None = None,
 ) -> RunResult:
     """Mirror the flows of `config`, a file or what was loaded from one; blocks until it ends.
 
@@ -150,8 +81,9 @@ def run(
     least once a second), or `once` every lane has caught up. `on_progress` hears how it goes, at
     most four times a second; like `until` it is called on the loop and must not block. Without
     `lease` a flow is mirrored even where another driver leads it. `services` are served beside
-    the mirror while it runs, such as `heliograph.api.server:api_service`. Raises `MirrorError`.
-    docs/guides/library.md has an example.
+    the mirror while it runs, such as `heliograph.api.server:api_service`. What is offered to
+    `changes` is followed meanwhile (`heliograph.driver.watching` offers a file's). Raises
+    `MirrorError`. docs/guides/library.md has an example.
     """
     if not isinstance(config, MirrorConfig):
         config = load_config(Path(config))
@@ -165,6 +97,7 @@ def run(
             stop=stop,
             on_progress=on_progress,
             services=services,
+            changes=changes,
         )
     )
 
@@ -178,14 +111,19 @@ async def run_mirror(
     stop: StopRequest | None = None,
     on_progress: Callable[[RunStatus], None] = lambda _: None,
     services: Sequence[Service] = (),
-    spark: SparkApplication | None = None,
+    changes: ConfigChanges | None = None,
 ) -> RunResult:
-    """As `run`, for a caller that has a loop; it may have a `spark` too, which runs already and is
-    left running."""
+    """As `run`, for a caller that has a loop."""
     require_kerberos(config.clusters.values())
     require_signer(config.clusters.values())
     mirror = _Mirror(
-        config, once=once, lease=lease, until=until, stop=stop, on_progress=on_progress, spark=spark
+        config,
+        once=once,
+        lease=lease,
+        until=until,
+        stop=stop,
+        on_progress=on_progress,
+        changes=changes or ConfigChanges(),
     )
     try:
         return await mirror.run(services)
@@ -206,9 +144,10 @@ class _Mirror:
         until: Callable[[Progress], bool],
         stop: StopRequest | None,
         on_progress: Callable[[RunStatus], None],
-        spark: SparkApplication | None,
+        changes: ConfigChanges,
     ) -> None:
         self._config, self._once, self._until = config, once, until
+        self._changes = changes
         self._stop = stop or StopRequest()
         self._on_progress = on_progress
         self._began_s = monotonic_s()
@@ -227,16 +166,24 @@ class _Mirror:
         self._ledgers = LedgerAccess(config.clusters)
         self._leases = Leases(config, self._ledgers, self._activity, exclusive=lease)
         self._leaderships = self._leases.leaderships
-        self._spark = spark or SparkApplication(config, self._phase)
-        self._owns_spark = spark is None
+        self._spark = SparkApplication(config, self._phase)
         self._stopping = asyncio.ensure_future(self._stop.wait())
         self._leasing: asyncio.Task[None]
         self._decided = DecidedFlows({flow.id: flow for flow in config.flows})
-
-    @property
-    def live(self) -> LiveMirror:
-        return LiveMirror(
-            config=self._config,
+        self._keeper: SlotKeeper | None = None
+        self._jobs: PeriodicJobs | None = None
+        self._pipelines = Pipelines(
+            config,
+            spark_queries(lambda: self._spark.session),
+            self._leaderships,
+            self._activity,
+            lambda flow: self._decided.orders(flow),
+            self._ledgers,
+            once=once,
+        )
+        self._book = LagBook(config, lambda: self._latest, self._slots.current)
+        self._live = LiveMirror(
+            config=config,
             ledgers=self._ledgers,
             leaderships=self._leaderships,
             status=lambda: self._latest,
@@ -245,18 +192,26 @@ class _Mirror:
             placed=self._slots.current,
             loads=self._slots.loads,
             resume=self._slots.resume,
+            lag=self._book.report,
+            history=self._book.history,
+            tally=lambda: self._slots.tally,
+            jobs=lambda: () if self._jobs is None else self._jobs.figures,
+            jvm=self._spark.jvm,
+            changed=lambda: changes.status,
+            pipelines=lambda: self._pipelines.figures,
         )
 
     async def run(self, services: Sequence[Service]) -> RunResult:
         try:
             async with AsyncExitStack() as served, asyncio.TaskGroup() as tasks:
                 for service in services:
-                    await served.enter_async_context(service(self.live))
+                    await served.enter_async_context(service(self._live))
                 # Claimed while Spark starts, and renewed until nothing is carried any more.
                 self._leasing = tasks.create_task(self._leases.run())
                 try:
-                    if not self._config.flows:
-                        return await self._run_heartbeats()
+                    while not self._config.flows:
+                        if (result := await self._run_heartbeats()) is not None:
+                            return result
                     return await self._run_with_spark()
                 finally:
                     self._leasing.cancel()
@@ -265,67 +220,93 @@ class _Mirror:
             await self._leases.release()
             await self._ledgers.close()
 
-    async def _run_heartbeats(self) -> RunResult:
-        """Of a file without an enabled flow, as MirrorMaker 2 runs it; Spark has nothing to do."""
+    async def _run_heartbeats(self) -> RunResult | None:
+        """Of a file without an enabled flow, as MirrorMaker 2 runs it; Spark has nothing to do.
+
+        None where the configuration has a flow by now.
+        """
         self._phase("no flow is enabled: only heartbeats are written")
         clients = Clients(self._config)
-        ledgers = LedgerService.of(self._ledgers)
-        beating = periodic_jobs(self._config, clients, ledgers, dict)
-        jobs = PeriodicJobs(beating, self._leaderships, self._activity)
+        beating = partial(heartbeat_jobs, clients, LedgerService.of(self._ledgers))
+        jobs = PeriodicJobs(beating(self._config), self._leaderships, self._activity)
         try:
             async with asyncio.TaskGroup() as tasks:
-                working = tasks.create_task(jobs.run())
+                parts = self._parts(clients, jobs, beating)
+                beside = [tasks.create_task(jobs.run()), tasks.create_task(self._follow(parts))]
                 while not (self._once or self._stop.is_made or self._until({})):
-                    self._show(RunStatus(progress={}, slots=(), problems=jobs.problems))
-                    await asyncio.wait({self._stopping}, timeout=_QUIET_S_MAX)
-                working.cancel()
+                    if self._config.flows and self._changes.is_settled:
+                        break
+                    at, problems = self._changes.status, jobs.problems
+                    self._show(RunStatus(progress={}, slots=(), problems=problems, config=at))
+                    heard = {self._stopping, self._changes.changed.wait()}
+                    await asyncio.wait(heard, timeout=_QUIET_S_MAX, return_when=FIRST_COMPLETED)
+                for task in beside:
+                    task.cancel()
                 await (jobs.finish() if self._once else jobs.settle())
+            if self._config.flows and not self._stop.is_made:
+                return None
             return RunResult(progress={}, failures=jobs.problems)
         finally:
             await blocking(clients.close)
 
     async def _run_with_spark(self) -> RunResult:
         try:
-            if self._owns_spark and not await self._unless_stopped(blocking(self._spark.start)):
+            if not await unless_stopped(blocking(self._spark.start), self._stopping):
                 return RunResult(progress={})
             self._phase("Spark is up")
-            count = slot_count(self._config, await blocking(self._spark.room))
+            self._keeper = SlotKeeper(self._config, await blocking(self._spark.capacity))
             clients = Clients(self._config)
             try:
-                return await self._run_with_slots(clients, count)
+                return await self._run_with_slots(clients, self._keeper)
             finally:
                 await blocking(clients.close)
         finally:
-            if self._owns_spark:
-                await stop_spark(self._spark)
+            await stop_spark(self._spark)
 
-    async def _run_with_slots(self, clients: Clients, count: int) -> RunResult:
+    def _every_job(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clients: Clients,
+        ledgers: LedgerService,
+        config: MirrorConfig,
+    ) -> list[PeriodicJob]:
+        # They ask from threads of their own.
+        progress = partial(on_loop, loop, self._slots.progress)
+        lags = partial(asked_of_loop, loop, self._book.report)
+        session, is_wanted = lambda: self._spark.session, lambda: not self._stop.is_made
+        proving = proofs(config, ledgers, session, is_wanted)
+        return [*periodic_jobs(config, clients, ledgers, progress, lags), *proving]
+
+    async def _run_with_slots(self, clients: Clients, keeper: SlotKeeper) -> RunResult:
         ledgers = LedgerService.of(self._ledgers)
-        # Jobs ask from threads of their own.
-        progress_of_lanes = partial(on_loop, asyncio.get_running_loop(), self._slots.progress)
-        reconciler = Reconciler(self._config, ledgers, clients, count, self._leaderships)
+        reconciler = Reconciler(self._config, ledgers, clients, keeper.count, self._leaderships)
         self._decided = reconciler.decided
-        jobs = PeriodicJobs(
-            (
-                *periodic_jobs(self._config, clients, ledgers, progress_of_lanes),
-                *self._proofs(ledgers),
-            ),
+        every_job = partial(self._every_job, asyncio.get_running_loop(), clients, ledgers)
+        jobs = self._jobs = PeriodicJobs(
+            every_job(self._config),
             self._leaderships,
             self._activity,
             reconciler.decided.is_stopped,
         )
         try:
-            await self._slots.start(self._spark.session, count)
+            await self._slots.start(self._spark.session, keeper.count)
             await self._leases.wait_known(_LEASE_WAIT_S)
             async with asyncio.TaskGroup() as tasks:
-                watching = [
-                    tasks.create_task(self._start_spark_again()),
-                    tasks.create_task(self._drop_lost_flows(reconciler)),
-                    tasks.create_task(self._follow_decisions(reconciler)),
-                    tasks.create_task(self._report(reconciler, jobs)),
-                ]
+                beside = (
+                    self._start_spark_again(),
+                    self._drop_lost_flows(reconciler),
+                    self._follow_decisions(reconciler),
+                    keeper.run(reconciler, self._slots, self._spark.capacity, self._ledgers),
+                    CriticalFirst().run(reconciler, self._slots),
+                    self._report(reconciler, jobs),
+                    self._book.run(clients),
+                    self._changes.keep_noted(self._leaderships, self._ledgers),
+                    self._follow(self._parts(clients, jobs, every_job, reconciler)),
+                    self._pipelines.run(),
+                )
+                watching = [tasks.create_task(each) for each in beside]
                 working = tasks.create_task(jobs.run())
-                if await self._unless_stopped(self._reconcile(reconciler)) and self._once:
+                if await unless_stopped(self._reconcile(reconciler), self._stopping) and self._once:
                     self._phase("writing final checkpoints and offset syncs")
                     working.cancel()
                     await jobs.finish()
@@ -333,25 +314,30 @@ class _Mirror:
                 await jobs.settle()
                 for task in watching:
                     task.cancel()
+            await self._pipelines.settle()
             progress = self._slots.progress()
             self._phase("draining")
             is_drained = await self._slots.drain(_DRAIN_S_MAX)
             progress = self._slots.progress() or progress
+            await jobs.drained(progress)
             self._report_now(reconciler, jobs)
             if is_drained:
-                # Nothing is carried any more: a standby need not wait for the end of Spark.
-                self._leasing.cancel()
-                await asyncio.wait({self._leasing})
-                await self._leases.release()
+                await self._let_go()
             self._phase("settled")
             return RunResult(
                 progress=progress,
                 fenced=reconciler.fenced,
                 unadopted=reconciler.unadopted,
-                failures={**jobs.problems, **reconciler.failures},
+                failures={**self._problems(jobs), **reconciler.failures},
             )
         finally:
             await self._slots.stop()
+
+    async def _let_go(self) -> None:
+        """Nothing is carried any more: a standby need not wait for the end of Spark."""
+        self._leasing.cancel()
+        await asyncio.wait({self._leasing})
+        await self._leases.release()
 
     async def _reconcile(self, reconciler: Reconciler) -> None:
         """Follow what is configured, until the flows have caught up where that is the end."""
@@ -366,7 +352,9 @@ class _Mirror:
             if first and any(at.records for at in progress.values()):
                 log.info("first records mirrored")
                 first = False
-            if self._until(progress) or (self._once and reconciler.finished(progress)):
+            if self._until(progress):
+                return
+            if self._once and reconciler.finished(progress) and self._pipelines.have_ended:
                 return
             if reconciler.due_in_s == 0.0:
                 await reconciler.reconcile(self._slots)
@@ -403,6 +391,35 @@ class _Mirror:
             await asyncio.sleep(_DECISIONS_S)
             await reconciler.follow_decisions(self._slots, self._ledgers)
 
+    async def _follow(self, parts: RunningParts) -> None:
+        await self._changes.follow(lambda config: apply(parts, self._config, config))
+
+    def _parts(
+        self,
+        clients: Clients,
+        jobs: PeriodicJobs,
+        jobs_of: Callable[[MirrorConfig], Sequence[PeriodicJob]],
+        reconciler: Reconciler | None = None,
+    ) -> RunningParts:
+        def adopt(config: MirrorConfig) -> None:
+            self._config = self._live.config = config
+            self._book.use(config)
+            self._pipelines.use(config)
+            if self._keeper is not None:
+                self._keeper.use(config)
+
+        return RunningParts(
+            leases=self._leases,
+            ledgers=self._ledgers,
+            slots=self._slots,
+            activity=self._activity,
+            clients=clients,
+            jobs=jobs,
+            jobs_of=jobs_of,
+            reconciler=reconciler,
+            adopt=adopt,
+        )
+
     async def _start_spark_again(self) -> None:
         while True:
             await self._spark_gone.wait()
@@ -421,63 +438,27 @@ class _Mirror:
             RunStatus(
                 progress=self._slots.progress(),
                 slots=self._slots.health(),
-                problems={**jobs.problems, **reconciler.problems},
+                problems={**self._problems(jobs), **reconciler.problems},
                 standby=self._leaderships.standing_by,
                 decided=self._decided.words(),
+                slots_why="" if self._keeper is None else self._keeper.why,
+                moved={} if self._keeper is None else self._keeper.moved,
+                held_back=self._decided.held_back,
+                lag=self._book.report_now,
+                config=self._changes.status,
             )
         )
+
+    def _problems(self, jobs: PeriodicJobs) -> Mapping[FlowId, str]:
+        return joined(jobs.problems, self._pipelines.problems)
 
     def _show(self, status: RunStatus) -> None:
         self._latest = status
         self._on_progress(status)
 
-    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Whether `work` came to its end before the mirror was asked to stop."""
-        task = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait({task, self._stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                await task
-                return True
-            return False
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-
-    def _proofs(self, ledgers: LedgerService) -> tuple[PeriodicJob, ...]:
-        """What proves the copy while it is made: drills as scheduled, audits as the file asks."""
-        config = self._config
-        clusters = {
-            flow.id: (config.source_of(flow.id), config.target_of(flow.id)) for flow in config.flows
-        }
-        audits = audit_runner(lambda: self._spark.session, clusters, lambda: not self._stop.is_made)
-        drills = [DrillJob(config, flow, ledgers) for flow in config.flows]
-        return (*drills, *audit_jobs(config, audits))
-
     def _phase(self, what: str) -> None:
         self._last_phase = what
         log.info("[%.1f s] %s", monotonic_s() - self._began_s, what)
-
-
-async def stop_spark(spark: SparkApplication) -> None:
-    """A Spark in trouble must not keep the mirror from ending."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_SPARK_STOP_S_MAX):
-            await blocking(spark.stop)
-
-
-def slot_count(config: MirrorConfig, room: int) -> int:
-    """As many slots as asked for, or one for every two cores; never more than Spark can run.
-
-    `tasks.max` bounds a flow; where every flow has one, their sum bounds the run.
-    """
-    engine = config.engine
-    cores = max(1, round(room * engine.slot_cpus))
-    wanted = engine.slots or max(1, cores // _CORES_PER_SLOT)
-    bounds = [flow.tasks_max for flow in config.flows if flow.tasks_max is not None]
-    most = sum(bounds) if bounds and len(bounds) == len(config.flows) else room
-    return min(room, wanted, most)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -1,9 +1,18 @@
-"""How a running mirror is asked to end. Runs on the driver."""
+"""How a running mirror is asked to end, and ends. Runs on the driver."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from heliograph.broker.blocking import blocking
+
+if TYPE_CHECKING:
+    from heliograph.engine.application import SparkApplication
+
+_SPARK_STOP_S_MAX: Final = 10.0
 
 
 class StopRequest:
@@ -31,3 +40,25 @@ class StopRequest:
         self._loop, self._made = asyncio.get_running_loop(), asyncio.Event()
         if not self._is_made:
             await self._made.wait()
+
+
+async def unless_stopped(work: Coroutine[Any, Any, None], stopping: asyncio.Future[None]) -> bool:
+    """Whether `work` came to its end before `stopping` was done."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+            return True
+        return False
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def stop_spark(spark: SparkApplication) -> None:
+    """A Spark in trouble must not keep the mirror from ending."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SPARK_STOP_S_MAX):
+            await blocking(spark.stop)

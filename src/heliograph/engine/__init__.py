@@ -1,5 +1,6 @@
 """Spark: the session, slots as long-running tasks, the link to them, batch jobs over units.
 
-The only package that imports pyspark. Begin at `application.SparkApplication`, at `slots.Slots`
-(a slot's other end is `task`) or at `unit_job.run_units`. May import `copy` and below.
+Beside `pipeline` the only package that imports pyspark. Begin at `application.SparkApplication`,
+at `slots.Slots` (a slot's other end is `task`) or at `unit_job.run_units`. May import `copy` and
+below.
 """

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from heliograph.clock import monotonic_s
 from heliograph.config.schema import MirrorConfig
+from heliograph.engine.capacity import Capacity, capacity_of
+from heliograph.engine.jvm import JvmFigures, jvm_figures
 from heliograph.engine.session import (
     forget_session,
     is_startable,
     start_session,
     stop_session,
-    task_slots,
 )
 from heliograph.errors import EngineError
 
@@ -52,6 +53,7 @@ class SparkApplication:
             clusters=self._config.clusters,
             secret_variables=self._config.secret_variables,
             say=self._say,
+            has_queries=any(flow.pipelines for flow in self._config.flows),
         )
         self._started_s = monotonic_s()
         with self._lock:
@@ -84,6 +86,11 @@ class SparkApplication:
         if session is not None:
             stop_session(session)
 
-    def room(self) -> int:
-        """How many slots fit on the cores Spark has at the moment."""
-        return task_slots(self.session, self._config.engine)
+    def capacity(self) -> Capacity:
+        """What Spark has at the moment. Raises `EngineError` where it does not answer."""
+        return capacity_of(self.session, self._config.engine)
+
+    def jvm(self) -> JvmFigures | None:
+        """None while there is no Spark."""
+        session = self._session
+        return None if session is None else jvm_figures(session)

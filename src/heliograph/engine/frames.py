@@ -8,7 +8,7 @@
 Both sides prove that they know the token before anything else is said, each over the other's fresh
 nonce; keys of both directions come from the two nonces, so nothing recorded on one connection is
 valid on another, and the counter lets nothing be repeated, dropped or reordered within one.
-The link is authentic, not secret: credentials never travel on it.
+The link is authentic, not secret: credentials travel on it only sealed (`engine.sealed`).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from heliograph.engine.frames import FrameStream, greet, welcome
 from heliograph.engine.messages import (
     Beat,
     Down,
+    Figures,
     Hello,
     MoreLanes,
     Progress,
@@ -66,7 +67,7 @@ class Listener(Protocol):
         """A slot connected, perhaps again; `session.close()` refuses it."""
         ...
 
-    def heard(self, session: Session, message: Progress | Settled) -> None: ...
+    def heard(self, session: Session, message: Progress | Figures | Settled) -> None: ...
 
     def lost(self, session: Session) -> None:
         """The connection is gone, which says nothing about the slot."""
@@ -120,11 +121,13 @@ class LinkServer:
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
+        await asyncio.sleep(0)  # sockets are closed at the loop's next turn
 
-    def _spawn(self, coroutine: asyncio._CoroutineLike[None]) -> None:
+    def _spawn(self, coroutine: asyncio._CoroutineLike[None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._finish)
+        return task
 
     def _finish(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -138,7 +141,11 @@ class LinkServer:
             await asyncio.sleep(interval_s)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._spawn(self._serve(reader, writer))
+        if self._is_closed:
+            writer.close()
+            return
+        # Not by the task itself: one that is cancelled before its first step never runs.
+        self._spawn(self._serve(reader, writer)).add_done_callback(lambda _: writer.close())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         session: Session | None = None
@@ -156,7 +163,6 @@ class LinkServer:
         except (OSError, asyncio.IncompleteReadError) as exc:
             _log.debug("connection ended: %s", exc)
         finally:
-            writer.close()
             if session is not None:
                 session.is_open = False
                 self._listener.lost(session)
@@ -166,7 +172,7 @@ class LinkServer:
         match message:
             case Beat():
                 session.send(message)
-            case Progress() | Settled():
+            case Progress() | Figures() | Settled():
                 self._listener.heard(session, message)
             case Hello() | MoreLanes():
                 raise LinkError("hello was said before")

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from heliograph.errors import LinkError
-from heliograph.model import Lane, LaneId, LaneProgress, SlotId
+from heliograph.model import Lane, LaneId, LaneProgress, SlotFigures, SlotId
 
 LANES_PER_MESSAGE: Final = 2_000
 
@@ -73,6 +73,17 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Configure:
+    """Carry on with these settings; sent before any lane that needs them."""
+
+    version: int
+    """Higher than that of all settings before."""
+    sealed: str
+    """`engine.sealed.SlotSettings`."""
+    kind: Literal["configure"] = "configure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
     """Settle everything, say so, end the task."""
 
@@ -99,6 +110,8 @@ class Hello:
     lanes: tuple[Lane, ...]
     lanes_to_come: int = 0
     """In `MoreLanes` that follow at once: a frame has a bound, the lanes of a slot have none."""
+    settings_version: int = 0
+    """Of the settings it carries by."""
     kind: Literal["hello"] = "hello"
 
 
@@ -117,7 +130,17 @@ class Progress:
     slot: SlotId
     at_ms: int
     lanes: tuple[LaneProgress, ...]
+    cpu_s: float = 0.0
+    """What the slot's process has used of a core since it began."""
     kind: Literal["progress"] = "progress"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What the slot as a whole has done, since it began."""
+
+    figures: SlotFigures
+    kind: Literal["figures"] = "figures"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +152,18 @@ class Settled:
 
 
 Down = (
-    AddLanes | RemoveLanes | PauseLanes | ResumeLanes | LimitLanes | Throttle | Drain | Stop | Beat
+    AddLanes
+    | RemoveLanes
+    | PauseLanes
+    | ResumeLanes
+    | LimitLanes
+    | Throttle
+    | Configure
+    | Drain
+    | Stop
+    | Beat
 )
-Up = Hello | MoreLanes | Progress | Settled | Beat
+Up = Hello | MoreLanes | Progress | Figures | Settled | Beat
 
 _DOWN: Final[TypeAdapter[Down]] = TypeAdapter(Annotated[Down, Field(discriminator="kind")])
 _UP: Final[TypeAdapter[Up]] = TypeAdapter(Annotated[Up, Field(discriminator="kind")])

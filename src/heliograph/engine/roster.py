@@ -52,13 +52,13 @@ class Roster:
         self._wanted: dict[LaneId, tuple[SlotId, Lane]] = {}
         self._wanted_of: dict[SlotId, list[LaneId]] = {}
         self._abandoned: frozenset[FlowId] = frozenset()
+        self._stuck: frozenset[LaneId] = frozenset()
         self._held: dict[LaneId, _Held] = {}
         self._held_of: defaultdict[SlotId, dict[LaneId, None]] = defaultdict(dict)
         """By slot, in the order in which they came."""
         self._counts: Counter[tuple[str, SlotId]] = Counter()
         """Lanes of each limit, by slot."""
         self._present: set[SlotId] = set()
-        self._paused: set[LaneId] = set()
         self._limits: dict[str, int] = {}
         self._loads: Mapping[LaneId, LaneLoad] = {}
         self._limits_told: dict[tuple[str, SlotId], int] = {}
@@ -67,8 +67,10 @@ class Roster:
         self,
         assignment: Mapping[SlotId, Iterable[Lane]],
         abandoned: frozenset[FlowId] = frozenset(),
+        stuck: frozenset[LaneId] = frozenset(),
     ) -> list[Order]:
-        """Replace what is wanted as a whole. Lanes of `abandoned` flows append nothing more."""
+        """Replace what is wanted as a whole. Lanes of `abandoned` flows append nothing more, and
+        `stuck` ones leave their slots without what was fetched for them: it may never go."""
         wanted: dict[LaneId, tuple[SlotId, Lane]] = {}
         wanted_of: dict[SlotId, list[LaneId]] = {}
         for slot, lanes in assignment.items():
@@ -79,21 +81,14 @@ class Roster:
                 wanted[lane.id] = slot, lane
                 wanted_of[slot].append(lane.id)
         before, self._wanted, self._wanted_of = self._wanted, wanted, wanted_of
-        self._abandoned = abandoned
-        self._paused &= wanted.keys()
+        self._abandoned, self._stuck = abandoned, stuck
         gone = self._held.keys() - wanted.keys()
         changed = [i for i, wish in wanted.items() if before.get(i) != wish or i not in self._held]
         return self._next_orders([*(i for i in self._held if i in gone), *changed])
 
-    def pause(self, ids: Iterable[LaneId]) -> list[Order]:
-        ids = tuple(ids)
-        self._paused |= set(ids)
-        return self._next_orders(ids)
-
     def resume(self, ids: Iterable[LaneId]) -> list[Order]:
         """Also lifts a pause that came with the lane's spec, until the next assignment."""
         lifted = [lane_id for lane_id in dict.fromkeys(ids) if lane_id in self._wanted]
-        self._paused.difference_update(lifted)
         stalled: defaultdict[SlotId, list[LaneId]] = defaultdict(list)
         for lane_id in lifted:
             slot, lane = self._wanted[lane_id]
@@ -153,14 +148,6 @@ class Roster:
                 self._release(held)
         return self._next_orders(ids)
 
-    @property
-    def in_place(self) -> bool:
-        """Whether every wanted lane, and no other, is held where it is wanted."""
-        return self._held.keys() == self._wanted.keys() and all(
-            held.slot == self._wanted[lane_id][0] and not held.leaving
-            for lane_id, held in self._held.items()
-        )
-
     def holders(self) -> Mapping[LaneId, SlotId]:
         return {lane_id: held.slot for lane_id, held in self._held.items()}
 
@@ -201,7 +188,7 @@ class Roster:
         for lane_id in dict.fromkeys(ids):
             held, wish = self._held.get(lane_id), self._wanted.get(lane_id)
             if held is not None and (wish is None or wish[0] != held.slot):
-                settle = lane_id.flow not in self._abandoned
+                settle = lane_id.flow not in self._abandoned and lane_id not in self._stuck
                 is_told = held.leaving and (settle or not held.settling)
                 if not is_told and held.slot in self._present:
                     removes[held.slot, settle].append(lane_id)
@@ -209,10 +196,9 @@ class Roster:
                 continue
             if wish is None or (held is not None and held.leaving):
                 continue
-            slot, spec = wish
+            slot, lane = wish
             if slot not in self._present:
                 continue
-            lane = replace(spec, paused=spec.paused or lane_id in self._paused)
             if held is None or _differs(held.lane, lane):
                 adds[slot].append(lane)
             else:

@@ -43,7 +43,8 @@ _log: Final = logging.getLogger(__name__)
 _TASK_FAILURES_MAX: Final = 1_000_000
 """A slot is replaced for as long as the mirror runs, so Spark must never give its job up."""
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_LIGHT_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SMALL_JVM: Final = "-XX:+UseSerialGC"
+_LIGHT_JVM: Final = f"-XX:TieredStopAtLevel=1 {_SMALL_JVM}"
 """The JVM carries no records, so it need not compile well: half the CPU of its start is saved."""
 _LOCAL: Final = re.compile(r"local(?:\[\s*(\d+|\*)\s*\])?$")
 _REASON: Final = re.compile(
@@ -70,12 +71,16 @@ def start_session(
     clusters: Mapping[ClusterAlias, ClusterConfig] | None = None,
     secret_variables: Collection[str] = (),
     say: Callable[[str], None] | None = None,
+    has_queries: bool = False,
+    tries: int = _TASK_FAILURES_MAX,
 ) -> SparkContext:
     """Spark as `engine` wants it; `say` hears what is being done. Raises `EngineError`.
 
     A context, not a `SparkSession`: to load Spark SQL takes a JVM a second, and slots need none.
     `clusters` are those whose credentials slots will be given. `secret_variables` are not in the
-    environment of the processes started here.
+    environment of the processes started here. With `has_queries` the JVM carries rows, and may
+    take its time to compile well. A task is tried as often as `tries` says, as a slot's must be
+    for ever.
     """
     tell = say or (lambda _: None)
     if SparkContext._active_spark_context is not None:
@@ -85,7 +90,15 @@ def start_session(
     scratch = Path(tempfile.mkdtemp(prefix="heliograph-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     has_secrets = any(_holds_secrets(cluster) for cluster in (clusters or {}).values())
-    conf = _conf(engine, scratch, _submitted(), has_secrets=has_secrets, archive=archive)
+    conf = _conf(
+        engine,
+        scratch,
+        _submitted(),
+        has_secrets=has_secrets,
+        archive=archive,
+        has_queries=has_queries,
+        tries=tries,
+    )
     master = conf.get("spark.master", "") or ""
     require_answer(master)
     _set_environment(engine, master)
@@ -177,11 +190,6 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def task_slots(context: SparkContext, engine: EngineConfig) -> int:
-    """How many slots fit on the cores Spark has at the moment."""
-    return max(1, int(context.defaultParallelism / engine.slot_cpus))
-
-
 def verify_executors(context: SparkContext, required: tuple[str, ...] = REQUIRED) -> None:
     """Ask the executors what they can import; raises `EngineError` that names what is missing."""
     tasks = max(1, context.defaultParallelism)
@@ -223,13 +231,15 @@ def _conf(
     *,
     has_secrets: bool,
     archive: Path | None = None,
+    has_queries: bool = False,
+    tries: int = _TASK_FAILURES_MAX,
 ) -> SparkConf:
     """`given` with what a mirror needs; it holds what spark-submit was told, the master as well."""
-    master = _with_retries(engine.master or given.get("spark.master", "") or "local[*]")
+    master = _with_retries(engine.master or given.get("spark.master", "") or "local[*]", tries)
     settings = {
         "spark.app.name": "heliograph",
         "spark.task.cpus": str(engine.slot_cpus),
-        "spark.task.maxFailures": str(_TASK_FAILURES_MAX),
+        "spark.task.maxFailures": str(tries),
         # A second copy of a slot would carry the same lanes.
         "spark.speculation": "false",
         "spark.python.worker.reuse": "true",
@@ -248,7 +258,12 @@ def _conf(
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            _JVM_OPTIONS: f"{_LIGHT_JVM} {archive_options(archive) if archive else ''}".strip(),
+            _JVM_OPTIONS: " ".join(
+                (
+                    _SMALL_JVM if has_queries else _LIGHT_JVM,
+                    archive_options(archive) if archive else "",
+                )
+            ).strip(),
             # A JVM that is killed leaves its files; in here they go with everything else.
             "spark.local.dir": str(scratch),
         }
@@ -261,12 +276,12 @@ def _conf(
     return given
 
 
-def _with_retries(master: str) -> str:
+def _with_retries(master: str, tries: int) -> str:
     """`local[N]` never retries a task; `local[N,F]` does."""
     match = _LOCAL.match(master)
     if match is None:
         return master
-    return f"local[{match.group(1) or '1'},{_TASK_FAILURES_MAX}]"
+    return f"local[{match.group(1) or '1'},{tries}]"
 
 
 def _shares_this_interpreter(master: str) -> bool:

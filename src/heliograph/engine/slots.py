@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from pyspark import SparkContext
@@ -18,8 +19,11 @@ from heliograph.broker.blocking import Changed, blocking
 from heliograph.config.schema import EngineConfig
 from heliograph.engine.jobs import Job, JobEnded, SlotJob, spark_is_gone
 from heliograph.engine.link import LinkServer
+from heliograph.engine.messages import Configure
+from heliograph.engine.sealed import SlotSettings, seal
 from heliograph.engine.session import is_local
 from heliograph.engine.supervisor import TICK_S, SlotHealth, SlotSupervisor
+from heliograph.engine.tally import SlotTally
 from heliograph.engine.task import CarrierFactory, Clusters, SlotOrder, SlotResult, make_shuttle
 from heliograph.errors import InvariantError, LinkError
 from heliograph.model import FlowId, Lane, LaneId, LaneLoad, LaneProgress, SlotId
@@ -49,6 +53,7 @@ class Slots:
         """`on_change` hears when a slot has told something, `on_spark_gone` when jobs cannot run
         any more, until `use` brings another session. Both are called on the loop."""
         self._clusters, self._engine, self._carrier = clusters, engine, carrier
+        self._bytes_max, self._settings_version = engine.bytes_max, 0
         self._lease_s = engine.lease_ms_max / 1000
         self._token = secrets.token_bytes(_TOKEN_BYTES)
         self._context: SparkContext | None = None
@@ -62,7 +67,7 @@ class Slots:
         self._host, self._port = "", 0
         self._stopped = False
         self.count = 0
-        """How many slots there should be."""
+        """The highest number of a slot there should be, and one."""
 
     async def start(self, context: SparkContext, count: int) -> None:
         """Submit `count` slots and do not wait for them; `health` says when they run."""
@@ -75,39 +80,49 @@ class Slots:
         self._port = await link.start()
         self._link = link
         link.every(TICK_S, self._crew.tick)
-        self.resize(count)
+        self.keep(frozenset(map(SlotId, range(count))))
 
     def use(self, context: SparkContext) -> None:
         """Start slots in this one from here on; the one there was is gone."""
         self._context = context
         self._open_crew().proceed()
 
-    def resize(self, count: int) -> None:
-        """Slots are 0 to count - 1. Slots that go settle their lanes first; assign those anew."""
-        self.count = count
-        self._open_crew().resize(count)
+    def keep(self, wanted: frozenset[SlotId]) -> None:
+        """There should be these. Slots that go settle their lanes first; assign those anew."""
+        self.count = max(wanted, default=-1) + 1
+        self._open_crew().keep(wanted)
+
+    def give_up(self, slot: SlotId, why: str) -> None:
+        """End a slot that does not let go of a lane; another takes its place."""
+        self._open_crew().give_up(slot, why)
+
+    def configure(self, settings: SlotSettings) -> None:
+        """Carry on with these, in every slot and without a pause; returns before they act.
+
+        Lanes that are applied afterwards find their settings there. Only for the carrier that
+        carries.
+        """
+        self._clusters, self._bytes_max = settings.clusters, settings.bytes_max
+        self._carrier = partial(make_shuttle, limits=settings.limits)
+        self._settings_version += 1
+        sealed = seal(settings, self._token)
+        self._crew.configure(Configure(version=self._settings_version, sealed=sealed))
 
     def apply(
         self,
         assignment: Mapping[SlotId, tuple[Lane, ...]],
         abandoned: frozenset[FlowId] = frozenset(),
+        stuck: frozenset[LaneId] = frozenset(),
     ) -> None:
         """Make this the assignment, whole; only differences are sent. Returns before they act.
 
         Lanes leave a slot with what was fetched for them, but those of `abandoned` flows, which
-        append nothing more.
+        append nothing more, and `stuck` ones, whose next slot fetches it again.
         """
-        self._open_crew().want(assignment, abandoned)
-
-    async def wait_applied(self, timeout_s: float) -> bool:
-        """Whether every lane is where `apply` wanted it, within the time given."""
-        return await self._wait(lambda: self._open_crew().roster.in_place, timeout_s)
-
-    def pause(self, ids: Iterable[LaneId]) -> None:
-        crew = self._open_crew()
-        crew.tell(crew.roster.pause(ids))
+        self._open_crew().want(assignment, abandoned, stuck)
 
     def resume(self, ids: Iterable[LaneId]) -> None:
+        """Try lanes again that are stalled; what pauses a lane is its spec."""
         crew = self._open_crew()
         crew.tell(crew.roster.resume(ids))
 
@@ -135,6 +150,11 @@ class Slots:
 
     def health(self) -> tuple[SlotHealth, ...]:
         return self._open_crew().health()
+
+    @property
+    def tally(self) -> SlotTally:
+        """What slots did as a whole, those that are gone included."""
+        return self._crew.tally
 
     async def drain(self, timeout_s: float) -> bool:
         """Let every slot settle and end. True when all did in time; call `stop` in either case."""
@@ -164,9 +184,10 @@ class Slots:
             port=self._port,
             token=self._token,
             lease_s=self._lease_s,
-            bytes_max=self._engine.bytes_max,
+            bytes_max=self._bytes_max,
             clusters=self._clusters,
             carrier=self._carrier,
+            settings_version=self._settings_version,
         )
         context = self._context
         if context is None:

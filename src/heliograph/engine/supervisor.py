@@ -12,10 +12,12 @@ from enum import StrEnum
 from typing import Final
 
 from heliograph.clock import monotonic_s
+from heliograph.engine.cpu_share import CpuShare
 from heliograph.engine.jobs import Job, JobEnded
 from heliograph.engine.link import Session
-from heliograph.engine.messages import Drain, Progress, Settled, Stop
+from heliograph.engine.messages import Configure, Drain, Figures, Progress, Settled, Stop
 from heliograph.engine.roster import Order, Roster
+from heliograph.engine.tally import SlotTally
 from heliograph.engine.task import Outcome, SlotResult
 from heliograph.model import FlowId, Lane, LaneId, LaneLoad, LaneProgress, SlotId
 from heliograph.processes import is_alive, machine_id
@@ -31,6 +33,9 @@ _HEALTHY_S: Final = 30.0
 _RATE_WINDOW_S: Final = 10.0
 _DIVIDE_S: Final = 2.0
 """How often limits are divided among slots anew."""
+
+
+_TALLY_S: Final = 1.0
 
 
 class SlotState(StrEnum):
@@ -54,6 +59,8 @@ class SlotHealth:
     silent_ms: int
     detail: str
     """Why it was last replaced, or ended."""
+    cpu_share: float = 0.0
+    """Cores that its process used lately."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,6 +84,7 @@ class _SlotRecord:
     start_at_s: float = 0.0
     leaving: bool = False
     detail: str = ""
+    cpu: CpuShare = field(default_factory=CpuShare)
 
 
 @dataclass(slots=True)
@@ -113,34 +121,44 @@ class SlotSupervisor:
         self._snapshot: Mapping[LaneId, LaneProgress] | None = None
         """Of `_progress`; None once that has changed."""
         self._rates: dict[LaneId, _Rate] = {}
+        self._configured: Configure | None = None
         self._closing = False
         self._is_held = False
         self.roster = Roster()
-        self._divided_s = 0.0
+        self.tally = SlotTally()
+        self._divided_s = self._tallied_s = 0.0
 
     # What the owner asks.
 
-    def resize(self, count: int) -> None:
-        """Slots are numbered from 0; those past `count` settle and end."""
-        for number in range(count):
-            post = self._posts.get(SlotId(number))
-            if post is None or post.leaving:
-                self._posts.setdefault(
-                    SlotId(number), _SlotRecord(slot=SlotId(number), generation=0)
-                )
-                self._posts[SlotId(number)].leaving = False
+    def keep(self, wanted: frozenset[SlotId]) -> None:
+        """There should be these slots; others settle and end."""
+        for slot in sorted(wanted):
+            post = self._posts.setdefault(slot, _SlotRecord(slot=slot, generation=0))
+            post.leaving = False
         for post in self._posts.values():
-            if post.slot >= count and not post.leaving:
+            if post.slot not in wanted and not post.leaving:
                 post.leaving = True
                 self._dismiss(post)
         self.tick()
+
+    def give_up(self, slot: SlotId, why: str) -> None:
+        """End the slot's task, whatever it does, and start another; its lanes wait for its end."""
+        post = self._posts.get(slot)
+        if post is None or post.job is None or post.job_ended:
+            return
+        _log.warning("slot %d is ended: %s", slot, why)
+        if post.session is not None:
+            post.session.send(Stop())
+        post.job.cancel()
 
     def want(
         self,
         assignment: Mapping[SlotId, Iterable[Lane]],
         abandoned: frozenset[FlowId] = frozenset(),
+        stuck: frozenset[LaneId] = frozenset(),
     ) -> None:
-        self.tell(self.roster.want(assignment, abandoned))
+        self.tell(self.roster.want(assignment, abandoned, stuck))
+        self.tally.lanes.sample(self.progress())
         for lane_id in [i for i in self._progress if not self.roster.is_wanted(i)]:
             self._snapshot = None
             del self._progress[lane_id]
@@ -151,6 +169,14 @@ class SlotSupervisor:
             post = self._posts.get(slot)
             if post is not None and post.session is not None:
                 post.session.send(message)
+
+    def configure(self, settings: Configure) -> None:
+        """Every slot carries on with these: those that are connected are told now, others when
+        they are, those that are started from here on begin with them."""
+        self._configured = settings
+        for post in self._posts.values():
+            if post.session is not None:
+                post.session.send(settings)
 
     def hold(self) -> None:
         """Start no slot until `proceed`: there is no Spark to start it on."""
@@ -225,6 +251,7 @@ class SlotSupervisor:
                 lanes=self.roster.held_count(post.slot),
                 silent_ms=0 if post.heard_s is None else int((now_s - post.heard_s) * 1000),
                 detail=post.detail,
+                cpu_share=post.cpu.share(now_s),
             )
             for post in sorted(self._posts.values(), key=lambda post: post.slot)
         )
@@ -245,18 +272,25 @@ class SlotSupervisor:
             post.hello_s = self._clock_s()
         post.session, post.heard_s = session, self._clock_s()
         post.machine, post.pid, post.attempt = hello.machine, hello.pid, hello.attempt
+        told = self._configured
+        if told is not None and hello.settings_version < told.version:
+            session.send(told)  # before lanes that need it
         self.tell(self.roster.arrived(post.slot, hello.lanes))
         if self._closing or post.leaving:
             session.send(Drain())
         self._on_change()
 
-    def heard(self, session: Session, message: Progress | Settled) -> None:
+    def heard(self, session: Session, message: Progress | Figures | Settled) -> None:
         post = self._posts.get(session.hello.slot)
         if post is None or post.session is not session:
             return
         if isinstance(message, Settled):
             self.tell(self.roster.settled(post.slot, message.ids))
+        elif isinstance(message, Figures):
+            self.tally.heard(post.slot, post.generation, message.figures)
+            return
         else:
+            post.cpu.note(message.cpu_s, self._clock_s())
             for lane in message.lanes:
                 if self.roster.is_wanted(lane.lane):
                     self._measure(lane)
@@ -294,11 +328,16 @@ class SlotSupervisor:
         if self.roster.has_limits and now_s - self._divided_s >= _DIVIDE_S:
             self._divided_s = now_s
             self.tell(self.roster.divide(self.loads()))
+        if now_s - self._tallied_s >= _TALLY_S:
+            self._tallied_s = now_s
+            self.tally.lanes.sample(self.progress())
         for post in list(self._posts.values()):
             if post.session is not None:
                 post.heard_s = post.session.heard_s
-            if post.job is None:
-                is_wanted = not (self._closing or post.leaving or self._is_held)
+            if post.job is None and post.leaving:
+                del self._posts[post.slot]
+            elif post.job is None:
+                is_wanted = not (self._closing or self._is_held)
                 if is_wanted and now_s >= post.start_at_s:
                     self._start(post)
             elif (why := self._why_over(post, now_s)) is not None:

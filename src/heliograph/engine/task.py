@@ -9,18 +9,21 @@ import asyncio
 import gc
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
 
-from heliograph.clock import now_ms
+from heliograph.clock import monotonic_s, now_ms
 from heliograph.engine.link import LinkClient
 from heliograph.engine.messages import (
     AddLanes,
     Beat,
+    Configure,
     Down,
     Drain,
+    Figures,
     Hello,
     LimitLanes,
     PauseLanes,
@@ -31,8 +34,17 @@ from heliograph.engine.messages import (
     Stop,
     Throttle,
 )
+from heliograph.engine.sealed import unseal
 from heliograph.errors import InvariantError
-from heliograph.model import ClusterAlias, FlowId, Lane, LaneId, LaneProgress, SlotId
+from heliograph.model import (
+    ClusterAlias,
+    FlowId,
+    Lane,
+    LaneId,
+    LaneProgress,
+    SlotFigures,
+    SlotId,
+)
 from heliograph.processes import machine_id
 
 if TYPE_CHECKING:
@@ -48,6 +60,7 @@ ALONE_S: Final = 2.5
 which is how long a failover waits for a driver it does not hear."""
 _ALONE_LOOK_S: Final = 1.0
 _LANES_PER_REPORT: Final = 5_000
+_FIGURES_S: Final = 1.0
 
 Clusters = Mapping[ClusterAlias, "ClusterConfig"]
 
@@ -81,12 +94,20 @@ class SlotWorker(Protocol):
 
     def throttle(self, limit: str, bytes_per_s: int | None) -> None: ...
 
+    def use(self, clusters: Clusters, limits: Mapping[FlowId, FetchLimits], bytes_max: int) -> None:
+        """Carry on with these settings; lanes that run go on running."""
+        ...
+
     def progress(self) -> tuple[LaneProgress, ...]:
         """Of all lanes."""
         ...
 
     def changes(self) -> tuple[LaneProgress, ...]:
         """Of those lanes at least whose progress is another than when it was last asked for."""
+        ...
+
+    def figures(self) -> SlotFigures:
+        """Of the slot as a whole."""
         ...
 
     async def drain(self) -> None:
@@ -119,6 +140,8 @@ class SlotOrder:
     bytes_max: int
     clusters: Clusters = field(repr=False)
     carrier: CarrierFactory
+    settings_version: int = 0
+    """Of `clusters`, `bytes_max` and what `carrier` holds; later ones come over the link."""
 
 
 class Outcome(StrEnum):
@@ -233,10 +256,12 @@ class _Slot:
 
     def __init__(self, order: SlotOrder, carrier: SlotWorker, attempt: str) -> None:
         self._order, self._carrier, self._attempt = order, carrier, attempt
+        self._settings_version = order.settings_version
         self._carried: dict[LaneId, Lane] = {}
         self._leaving: set[LaneId] = set()
         self._reported: dict[LaneId, LaneProgress] = {}
         self._reported_on = 0
+        self._figures_due_s = 0.0
         self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.background_tasks: set[asyncio.Task[None]] = set()
         self.client = LinkClient(
@@ -259,6 +284,8 @@ class _Slot:
                 lanes, told_all_on = self._carrier.progress(), self.client.connections
             changed = len(lanes)
             self._report(lanes)
+            if monotonic_s() >= self._figures_due_s:
+                self._report_figures()
 
     async def watch_alone(self) -> None:
         """A driver that is silent cannot say that a flow was fenced, and its lease runs out before
@@ -268,6 +295,10 @@ class _Slot:
             if self.client.unheard_s > ALONE_S:
                 await self._carrier.look_for_fences()
 
+    def _report_figures(self) -> None:
+        self._figures_due_s = monotonic_s() + _FIGURES_S
+        self.client.send(Figures(figures=self._carrier.figures()))
+
     def _report(self, lanes: tuple[LaneProgress, ...]) -> None:
         if self._reported_on != self.client.connections:
             # A report may have been lost with the connection it was sent on.
@@ -276,7 +307,10 @@ class _Slot:
         changed = [lane for lane in lanes if self._reported.get(lane.lane) != lane]
         for start in range(0, len(changed), _LANES_PER_REPORT):
             part = tuple(changed[start : start + _LANES_PER_REPORT])
-            if self.client.send(Progress(slot=self._order.slot, at_ms=now_ms(), lanes=part)):
+            report = Progress(
+                slot=self._order.slot, at_ms=now_ms(), lanes=part, cpu_s=time.process_time()
+            )
+            if self.client.send(report):
                 self._reported.update((lane.lane, lane) for lane in part)
 
     def _hello(self) -> Hello:
@@ -287,6 +321,7 @@ class _Slot:
             machine=machine_id(),
             pid=os.getpid(),
             lanes=tuple(self._carried.values()),
+            settings_version=self._settings_version,
         )
 
     def _heard(self, message: Down) -> None:
@@ -311,6 +346,10 @@ class _Slot:
                 self._carrier.limit(ids, limits)
             case Throttle(limit=limit, bytes_per_s=bytes_per_s):
                 self._carrier.throttle(limit, bytes_per_s)
+            case Configure(version=version, sealed=sealed):
+                told = unseal(sealed, self._order.token)
+                self._carrier.use(told.clusters, told.limits, told.bytes_max)
+                self._settings_version = version
             case Drain():
                 self._start(self._drain())
             case Stop():
@@ -336,6 +375,7 @@ class _Slot:
     async def _drain(self) -> None:
         await self._carrier.drain()
         self._report(self._carrier.progress())
+        self._report_figures()
         self.client.send(Settled(ids=tuple(self._carried)))
         await self.client.flush()
         self._end(Outcome.DRAINED)

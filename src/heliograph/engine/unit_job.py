@@ -43,11 +43,11 @@ def run_units(
     Raises `EngineError` when Spark cannot run the job. Interrupted, or wanted no more, it cancels
     what still runs.
     """
-    results = context.accumulator([], _Results())
+    results = context.accumulator([], Results())
     rows = [pickle.dumps(unit) for unit in units]
     slices = max(1, len(rows) if tasks_max is None else min(tasks_max, len(rows)))
     done = context.parallelize(rows, slices).mapPartitions(partial(_work_rows, work, results))
-    job = _Job(name, partial(_finish, context, name, done))
+    job = Job(name, partial(_finish, context, name, done))
     heard = 0
     try:
         while True:
@@ -70,7 +70,7 @@ def _finish(context: Any, name: str, done: Any) -> None:
     done.count()
 
 
-class _Job:
+class Job:
     """Work on a thread of its own, so that the caller can look at what is done already."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
@@ -99,7 +99,7 @@ class _Job:
             self._error = exc
 
 
-class _Results(AccumulatorParam):  # type: ignore[misc]
+class Results(AccumulatorParam):  # type: ignore[misc]
     def zero(self, value: list[Any]) -> list[Any]:
         return []
 

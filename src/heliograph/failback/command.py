@@ -18,7 +18,13 @@ from heliograph.broker.cluster import open_cluster
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import ConfigError, RecoveryRefused
 from heliograph.failback.context import FailbackContext, FailbackOrder
-from heliograph.failback.divergence import DELETING, Resolution, TopicDivergence, undecided
+from heliograph.failback.divergence import (
+    DELETING,
+    Choice,
+    Resolution,
+    TopicDivergence,
+    undecided,
+)
 from heliograph.failback.find import find_divergences, is_renaming
 from heliograph.failback.lane import ClusterPair
 from heliograph.failback.outputs import (
@@ -41,8 +47,9 @@ from heliograph.failback.steps import (
     open_step,
 )
 from heliograph.ledger.access import read_ledger
-from heliograph.ledger.fence import fence_of, unfence_entry
+from heliograph.ledger.fence import fence_of, topic_fences, unfence_entry
 from heliograph.ledger.locations import begun_topics
+from heliograph.ledger.trail import DONE, Change, noted_in, on_trail
 from heliograph.model import FlowId, TopicName
 from heliograph.procedure.journal import Journal, Procedure
 from heliograph.procedure.runner import (
@@ -88,8 +95,10 @@ class FailbackReport:
         """What is left to do."""
         flow = self.order.flow
         if self.is_renaming:
+            topics = self.procedure.choices.topics
+            what = str(flow) if topics is None else f"{', '.join(topics)} of {flow}"
             return (
-                f"{flow} goes on where `heliograph run` carries it; clients may go to {flow.source}"
+                f"{what} goes on where `heliograph run` carries it; clients may go to {flow.source}"
             )
         back = FlowId(source=flow.target, target=flow.source)
         return (
@@ -108,6 +117,7 @@ async def preview(config: MirrorConfig, order: FailbackOrder) -> Preview:
         if standing.finished is None:
             if unfinished is None:
                 _require_failed_over(context)
+            _require_whole_or_renaming(context)
             _require_way_back(context)
             if unfinished is not None and unfinished.has_done(FIND):
                 divergences = await context.divergences(unfinished)
@@ -132,10 +142,12 @@ async def fail_back(config: MirrorConfig, order: FailbackOrder, say: Say) -> Fai
             return await _reported(context, standing.finished, was_over=True)
         if standing.unfinished is None:
             _require_failed_over(context)
+            _require_whole_or_renaming(context)
             _require_way_back(context)
             await _require_choices(context)
         procedure = await resume_or_begin(context.journal, order.flow, order.choices)
-        procedure = await run_steps(context.journal, procedure, _steps(context), say)
+        work = run_steps(context.journal, procedure, _steps(context), say)
+        procedure = await on_trail(context.pair.ledger.store, _change(order, "failback"), work)
         return await _reported(context, procedure, was_over=False)
 
 
@@ -152,6 +164,9 @@ async def abandon(config: MirrorConfig, flow: FlowId) -> str:
             ).values()
         )
         await context.journal.forget()
+        order = FailbackOrder(flow=flow, choice=procedure.choices.how)
+        change = _change(order, "abandon failback").ended(DONE)
+        await noted_in(context.pair.ledger.store, change)
         records = 0 if exported is None else exported.records
         summary = f"abandoned; {counted(records, 'record')} saved by it stay where they are"
         if context.is_renaming:
@@ -164,6 +179,12 @@ async def abandon(config: MirrorConfig, flow: FlowId) -> str:
         async with context.back_ledger() as ledger:
             await ledger.store.write_or_refuse([unfence_entry()])
         return f"{summary}; {context.back} is as it was"
+
+
+def _change(order: FailbackOrder, verb: str) -> Change:
+    what = "the whole flow" if order.topics is None else f"topics {', '.join(order.topics)}"
+    how = "" if order.choice is Choice.NONE else f", {order.choice.value}"
+    return Change(who=order.who, verb=verb, what=f"{what}{how}")
 
 
 @asynccontextmanager
@@ -213,12 +234,37 @@ def _is_in_force(context: FailbackContext, procedure: Procedure[FailbackChoices]
 
 
 def _require_failed_over(context: FailbackContext) -> None:
-    flow = context.order.flow
-    if fence_of(context.pair.ledger.store.view) is None:
+    flow, view, asked = context.order.flow, context.pair.ledger.store.view, context.order.topics
+    fence, fenced = fence_of(view), topic_fences(view)
+    if asked is not None:
+        if fence is not None:
+            raise RecoveryRefused(
+                f"{flow} was failed over as a whole, and comes back as a whole: leave topics out"
+            )
+        missing = sorted(set(asked) - fenced.keys())
+        if missing or not asked:
+            raise RecoveryRefused(
+                f"{', '.join(missing) or 'no topic'} of {flow} was not failed over alone, so there "
+                "is nothing to come back from"
+            )
+    elif fence is None:
+        alone = f"; these topics were, alone: {', '.join(sorted(fenced))}" if fenced else ""
         raise RecoveryRefused(
             f"{flow} was not failed over, so there is nothing to come back from; "
-            f"`heliograph failover --flow '{flow}'` is what leaves {flow.source}"
+            f"`heliograph failover --flow '{flow}'` is what leaves {flow.source}{alone}"
         )
+
+
+def _require_whole_or_renaming(context: FailbackContext) -> None:
+    """Where both clusters have written a topic, its way back is a flow, and flows run whole."""
+    if context.order.topics is None or context.is_renaming:
+        return
+    flow = context.order.flow
+    raise RecoveryRefused(
+        f"topics that keep their names come back only with their whole flow, since while {flow} "
+        f"carries the others, {context.back} must not run; fail {flow} over as a whole, then "
+        "`heliograph failback` brings all topics back"
+    )
 
 
 def _require_way_back(context: FailbackContext) -> None:

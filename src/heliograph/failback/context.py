@@ -26,6 +26,7 @@ from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.model import FlowId, Offsets, TopicName
 from heliograph.procedure.journal import Journal, Procedure, StepKind
 from heliograph.procedure.runner import Say, StepEvent
+from heliograph.processes import operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,10 @@ class FailbackOrder:
     export_topic: TopicName | None = None
     export_dir: Path = FOLDER_DEFAULT
     may_delete: bool = False
+    topics: tuple[TopicName, ...] | None = None
+    """Those that were failed over alone; None for the whole flow."""
+    who: str = field(default_factory=operator, compare=False)
+    """Who asks for it, for the history."""
 
     @property
     def choices(self) -> FailbackChoices:
@@ -43,6 +48,7 @@ class FailbackOrder:
             how=self.choice,
             export_topic=self.topic,
             export_directory=str(self.export_dir.absolute()),
+            topics=None if self.topics is None else tuple(sorted(set(self.topics))),
         )
 
     @property

@@ -313,6 +313,7 @@ def _unit(
         end_position=settled.position,
         runs=(first, *later),
         read_committed=pair.flow.read_committed,
+        transforms=location.transforms,
         producer_id=-1 if flow is None else flow.producer_id,
     )
 

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from heliograph.failback.divergence import Choice, DivergencePart
+from heliograph.model import TopicName
 from heliograph.procedure.journal import NoOutput, PartKind, StepKind
 
 
@@ -17,6 +18,10 @@ class FailbackChoices:
     how: Choice
     export_topic: Annotated[str, Field(alias="export topic")]
     export_directory: Annotated[str, Field(alias="export directory")]
+    topics: Annotated[
+        tuple[TopicName, ...] | None, Field(exclude_if=lambda topics: topics is None)
+    ] = None
+    """In order; None for the whole flow, as every failback of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

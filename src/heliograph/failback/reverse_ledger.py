@@ -8,7 +8,7 @@ heads written here. All of it may be written again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,10 +29,11 @@ from heliograph.failback.divergence import (
 )
 from heliograph.failback.lane import known, settled_lane
 from heliograph.ledger.access import OpenLedger
-from heliograph.ledger.entries import Entry, FlowEntry, FlowKey, Tombstone, new_author
+from heliograph.ledger.entries import Entry, FlowEntry, MemoEntry, Tombstone, new_author
 from heliograph.ledger.heads import settled_head
+from heliograph.ledger.kept import kept_entry
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
-from heliograph.ledger.mark import new_flow_producer
+from heliograph.ledger.mark import new_flow_producer, renewed
 from heliograph.ledger.reverse import LaneStart, lane_entries, reversed_anchors, reversed_runs
 from heliograph.ledger.runs import Run
 from heliograph.ledger.translate import has_unknown_before
@@ -81,6 +82,7 @@ async def begin_lanes(
                         _require_unmoved(ledger.target, at, divergence, end)
                     location = forward.get(at)
                     lanes.append(await _lane(context, ledger, begin, divergence, location, at, end))
+        await ledger.store.write(_kept(context, divergences))
         await _write(context, ledger, names, lanes)
         await _require_written(context, ledger, lanes)
     identical = sum(lane.here.source_offset == lane.here.target_offset for lane in lanes)
@@ -187,9 +189,19 @@ async def _write(
     await store.write(await _new_producer(context, ledger))
 
 
-async def _new_producer(context: FailbackContext, ledger: OpenLedger) -> list[Entry | Tombstone]:
+def _kept(
+    context: FailbackContext, divergences: tuple[TopicDivergence, ...]
+) -> Iterator[MemoEntry]:
+    """What the present primary had when it was compared goes back, whoever wrote it there."""
+    for each in divergences:
+        present = context.pair.target.topic(each.topic)
+        ends = {at.partition: at.target_end for at in each.partitions if at.target_end is not None}
+        if present is not None and ends:
+            yield kept_entry(each.topic, present.id, ends)
+
+
+async def _new_producer(context: FailbackContext, ledger: OpenLedger) -> list[Entry]:
     """The broker may know the old one's last sequence, which is not the lanes' position now."""
-    old = ledger.store.view.flow
     cluster = await asyncio.to_thread(ClusterAdmin(context.pair.target_config).describe)
     producer_id, epoch = await new_flow_producer(ledger.target, context.back)
     entry = FlowEntry(
@@ -199,7 +211,7 @@ async def _new_producer(context: FailbackContext, ledger: OpenLedger) -> list[En
         source_cluster_id=cluster.cluster_id or "",
         created_ms=now_ms(),
     )
-    return [entry] if old is None else [Tombstone(key=FlowKey(producer_id=old.producer_id)), entry]
+    return renewed(ledger.store.view, entry)
 
 
 async def _require_written(

@@ -54,7 +54,15 @@ from heliograph.failback.outputs import (
 )
 from heliograph.failback.reverse_ledger import begin_lanes
 from heliograph.failover.quiesce import wait_no_leader
-from heliograph.ledger.fence import Fence, fence_entry, fence_of, unfence_entry
+from heliograph.ledger.entries import Tombstone
+from heliograph.ledger.fence import (
+    Fence,
+    fence_entry,
+    fence_of,
+    topic_fences,
+    topic_unfence_entries,
+    unfence_entry,
+)
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.ledger.translate import Clamped, Translated, Translation, Unsafe
 from heliograph.model import OffsetRange, TopicName, TopicPartition
@@ -287,7 +295,8 @@ async def groups_step(
     pair = context.pair
     fresh: set[TopicName] = set()
     if context.is_renaming:
-        locations = await locate_lanes(pair.flow, pair.target, pair.ledger.store, all_topics())
+        wanted = all_topics(context.order.topics or ())
+        locations = await locate_lanes(pair.flow, pair.target, pair.ledger.store, wanted)
         translate = _to_original(locations, await _starts(pair.source, locations))
         follows = group_filter(pair.flow).should_follow
     else:
@@ -380,7 +389,7 @@ async def open_step(
     flow, store = context.pair.flow, context.pair.ledger.store
     if context.is_renaming:
         primary, opened = flow.id.source, flow.id
-        await store.write_or_refuse([unfence_entry()])
+        await store.write_or_refuse(_lifted(context))
     else:
         primary, opened = flow.id.target, context.back
         why = (
@@ -388,18 +397,25 @@ async def open_step(
             f"`heliograph failover --flow '{context.back}' --planned` and then "
             f"`heliograph failback --flow '{context.back}'` reverse it"
         )
-        await store.write_or_refuse([fence_entry(Fence(at_ms=now_ms(), why=why))])
+        # Topics that were failed over alone are among those that came back with the flow.
+        fences = topic_unfence_entries(topic_fences(store.view))
+        await store.write_or_refuse([fence_entry(Fence(at_ms=now_ms(), why=why)), *fences])
         async with context.back_ledger() as ledger:
             # It begins anew: what an earlier failover of it recorded is over.
             await forget_procedures(ledger.store, "failover")
             await forget_procedures(ledger.store, "failback")
-            await ledger.store.write_or_refuse([unfence_entry()])
+            fences = topic_unfence_entries(topic_fences(ledger.store.view))
+            await ledger.store.write_or_refuse([unfence_entry(), *fences])
     event = hook_event(
         context.pair.config,
         flow.id,
         "after failback",
         primary=primary,
-        detail={"course": procedure.id, "opened": str(opened)},
+        detail={
+            "course": procedure.id,
+            "opened": str(opened),
+            **({} if context.order.topics is None else {"topics": list(context.order.topics)}),
+        },
     )
     hooks = await asyncio.to_thread(run_hooks, flow.recovery, event)
     failed = [hook for hook in hooks if hook.is_in_the_way]
@@ -408,7 +424,17 @@ async def open_step(
             f"{hooks_told(failed)}; all other steps are done: run this command again to run the "
             "hooks again"
         )
-    return Outcome(summary=f"{opened} may run", output=OpenOutput(opened=str(opened)))
+    topics = context.order.topics
+    what = str(opened) if topics is None else f"{', '.join(topics)} of {opened}"
+    return Outcome(summary=f"{what} may run", output=OpenOutput(opened=str(opened)))
+
+
+def _lifted(context: FailbackContext) -> list[Tombstone]:
+    """Of the topics that were asked for; of the whole flow also those of single topics."""
+    fenced = topic_fences(context.pair.ledger.store.view)
+    if context.order.topics is not None:
+        return topic_unfence_entries(fenced.keys() & set(context.order.topics))
+    return [unfence_entry(), *topic_unfence_entries(fenced)]
 
 
 def _utc(at_ms: int) -> str:

@@ -1,4 +1,5 @@
-"""Leave a cluster: the flow is fenced, its groups go on at the target, exactly. Driver only.
+"""Leave a cluster: the flow, or some topics of it, is fenced; groups go on at the target, exactly.
+Driver only.
 
 `Planned` loses nothing and needs the source; `unplanned` needs the target alone. Each step is
 recorded in the flow's ledger when it is done (see `procedure`), so the next run of the command
@@ -7,9 +8,9 @@ after a crash resumes where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -18,6 +19,7 @@ from heliograph.clock import now_ms
 from heliograph.config.schema import MirrorConfig
 from heliograph.errors import RecoveryRefused
 from heliograph.failover.context import FailoverContext, Findings
+from heliograph.failover.cut import CutPoint, cut_words
 from heliograph.failover.outputs import (
     CHECK,
     DRAIN,
@@ -44,13 +46,21 @@ from heliograph.failover.steps import (
 )
 from heliograph.groups.placement import GroupMove, NoOffset
 from heliograph.ledger.access import read_ledger
-from heliograph.ledger.entries import LeaseEntry
-from heliograph.ledger.fence import Fence, fence_of, unfence_entry
-from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
-from heliograph.model import FlowId
+from heliograph.ledger.entries import LeaseEntry, Tombstone
+from heliograph.ledger.fence import (
+    Fence,
+    fence_of,
+    topic_fences,
+    topic_unfence_entries,
+    unfence_entry,
+)
+from heliograph.ledger.locations import LaneLocation, begun_topics, locate_lanes
+from heliograph.ledger.trail import DONE, Change, noted_in, on_trail
+from heliograph.model import FlowId, TopicName
 from heliograph.procedure.journal import Journal, Procedure
 from heliograph.procedure.runner import (
     Say,
+    Standing,
     Step,
     read_standing,
     require_same,
@@ -60,6 +70,8 @@ from heliograph.procedure.runner import (
     steps_left,
     unfinished_to_abandon,
 )
+from heliograph.processes import operator
+from heliograph.topics.naming import is_heartbeats, naming_policy
 
 _LOOK_S_MAX: Final = 1.5
 
@@ -70,10 +82,17 @@ class FailoverOrder:
     mode: Mode
     skip_active: bool = False
     """Leave groups alone that have members on the target, instead of refusing everything."""
+    topics: tuple[TopicName, ...] | None = None
+    """By their names on the source; None for the whole flow. The other topics go on."""
+    cut_ms: int | None = None
+    """The moment at which all topics are cut; None: groups go on where they stood."""
+    who: str = field(default_factory=operator, compare=False)
+    """Who asks for it, for the history."""
 
     @property
     def choices(self) -> FailoverChoices:
-        return FailoverChoices(mode=self.mode)
+        topics = None if self.topics is None else tuple(sorted(set(self.topics)))
+        return FailoverChoices(mode=self.mode, topics=topics, cut_ms=self.cut_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +107,16 @@ class Preview:
     finished: Procedure[FailoverChoices] | None
     """An earlier one that is over; there is nothing left to do."""
     fence: Fence | None
+    topic_fences: Mapping[TopicName, Fence]
+    """Of the topics that are asked for, as far as they are up."""
     source_problem: str
     """Why the source does not answer; empty where it does."""
     moves: tuple[GroupMove, ...]
     unplaced: tuple[NoOffset, ...]
     active: tuple[str, ...]
     losses: tuple[UnmirroredTail, ...]
+    cut: tuple[CutPoint, ...]
+    """Every partition at the moment of the cut; none where there is no cut."""
     holder: LeaseEntry | None
     """The driver that mirrors the flow."""
 
@@ -104,6 +127,8 @@ class Preview:
             return ""
         if self.order.mode == "planned" and self.source_problem:
             return f"a planned failover needs the source: {self.source_problem}"
+        if self.order.topics is not None and self.fence is not None:
+            return f"{self.order.flow} is fenced as a whole, with all its topics: {self.fence.why}"
         if self.active and not self.order.skip_active:
             return f"groups with active members on {self.order.flow.target}: {some_of(self.active)}"
         return ""
@@ -123,6 +148,8 @@ class FailoverReport:
     moves: tuple[GroupMove, ...]
     """What this try committed."""
     unplaced: tuple[NoOffset, ...]
+    cut: tuple[CutPoint, ...] = ()
+    """As this try found it."""
 
     @property
     def lost_records_min(self) -> int:
@@ -151,10 +178,12 @@ class Abandoned:
 async def preview(config: MirrorConfig, order: FailoverOrder) -> Preview:
     """Look at everything a failover looks at; raises `MirrorError` where it could not be done."""
     async with _context(config, order, lambda _: None) as context:
-        standing = await read_standing(context.journal, lambda _: _is_fenced(context))
+        standing = await _standing(context, order)
         fence = fence_of(context.ledger.store.view)
         if standing.unfinished is not None:
             require_same(context.journal, standing.unfinished, order.flow, order.choices)
+        elif standing.finished is None:
+            _require_topics(context)
         known, placing = await learn_groups(context)
         locations = without_heartbeats(context.flow, known.locations.values())
         seen = await _source_seen(context, locations)
@@ -166,11 +195,13 @@ async def preview(config: MirrorConfig, order: FailoverOrder) -> Preview:
             unfinished=standing.unfinished,
             finished=standing.finished,
             fence=fence,
+            topic_fences=context.fences(),
             source_problem=seen.problem,
             moves=placing.moves,
             unplaced=placing.unplaced,
             active=await active_on_target(context, placing.moves),
             losses=find_losses(locations, seen),
+            cut=context.findings.cut,
             holder=holder if is_led else None,
         )
 
@@ -179,22 +210,24 @@ async def fail_over(config: MirrorConfig, order: FailoverOrder, say: Say) -> Fai
     """Do it, or what is left of it. Raises `MirrorError` where a step cannot be done; what was
     done by then is recorded, and the next call goes on there."""
     async with _context(config, order, say) as context:
-        standing = await read_standing(context.journal, lambda _: _is_fenced(context))
+        standing = await _standing(context, order)
         if standing.finished is not None:
             # Its fence is up: clients are on the target, and groups may have gone on there.
             return await _reported(context, standing.finished, was_over=True)
-        is_fenced = _is_fenced(context)
-        if is_fenced and standing.unfinished is None:
-            raise RecoveryRefused(
-                f"{order.flow} has a fence that no failover put up; `heliograph failback` lifts it"
-            )
+        if standing.unfinished is None:
+            _require_no_fence(context)
+            _require_topics(context)
+            if context.cut_ms is not None:
+                # Refused before anything is noted: another cut is another failover.
+                await learn_groups(context)
         procedure = await resume_or_begin(context.journal, order.flow, order.choices)
-        if procedure.has_done(FENCE) and not is_fenced:
+        if procedure.has_done(FENCE) and not _is_fenced(context):
             raise RecoveryRefused(
                 f"the fence of an unfinished failover of {order.flow} was lifted since: abandon "
                 "that failover with --abandon, then start another"
             )
-        procedure = await run_steps(context.journal, procedure, _steps(context), say)
+        work = run_steps(context.journal, procedure, _steps(context), say)
+        procedure = await on_trail(context.ledger.store, _change(order, "failover"), work)
         return await _reported(context, procedure, was_over=False)
 
 
@@ -207,12 +240,24 @@ async def abandon(config: MirrorConfig, flow: FlowId) -> Abandoned:
             context.journal, flow, "failover", if_over="`heliograph failback` undoes a finished one"
         )
         moved = await moved_groups(context, procedure)
-        is_fenced = _is_fenced(context)
+        topics = procedure.choices.topics
+        fenced = topic_fences(context.ledger.store.view)
+        lifted: list[Tombstone] = topic_unfence_entries(fenced.keys() & set(topics or ()))
+        if topics is None and fence_of(context.ledger.store.view) is not None:
+            lifted.append(unfence_entry())
         # The fence last: a crash in between leaves a flow that stands still, and a sentence why.
         await context.journal.forget()
-        if is_fenced:
-            await context.ledger.store.write_or_refuse([unfence_entry()])
-        return Abandoned(procedure=procedure, moved=tuple(sorted(moved)), fence_lifted=is_fenced)
+        if lifted:
+            await context.ledger.store.write_or_refuse(lifted)
+        order = FailoverOrder(flow=flow, mode=procedure.choices.mode, topics=topics)
+        await noted_in(context.ledger.store, _change(order, "abandon failover").ended(DONE))
+        return Abandoned(procedure=procedure, moved=tuple(sorted(moved)), fence_lifted=bool(lifted))
+
+
+def _change(order: FailoverOrder, verb: str) -> Change:
+    what = "the whole flow" if order.topics is None else f"topics {', '.join(order.topics)}"
+    cut = "" if order.cut_ms is None else f", cut at {cut_words(order.cut_ms)}"
+    return Change(who=order.who, verb=verb, what=f"{what}, {order.mode}{cut}")
 
 
 @asynccontextmanager
@@ -225,6 +270,8 @@ async def _context(
             flow=config.flow(order.flow),
             is_planned=order.mode == "planned",
             skip_active=order.skip_active,
+            topics=order.choices.topics,
+            cut_ms=order.cut_ms,
             ledger=ledger,
             journal=Journal(ledger.store, "failover", FailoverChoices),
             groups=GroupAdmin(config.target_of(order.flow)),
@@ -248,8 +295,54 @@ def _steps(context: FailoverContext) -> Sequence[Step[FailoverChoices]]:
     return [check, *(only_planned if context.is_planned else ()), *every]
 
 
+async def _standing(context: FailoverContext, order: FailoverOrder) -> Standing[FailoverChoices]:
+    """A failover that is over is in force for whoever asks for the same topics, or the whole flow,
+    while its fence is up."""
+    return await read_standing(
+        context.journal,
+        lambda over: over.choices.topics == order.choices.topics and _is_fenced(context),
+    )
+
+
 def _is_fenced(context: FailoverContext) -> bool:
-    return fence_of(context.ledger.store.view) is not None
+    if context.topics is None:
+        return fence_of(context.ledger.store.view) is not None
+    return context.fences().keys() == set(context.topics)
+
+
+def _require_no_fence(context: FailoverContext) -> None:
+    fence, flow = fence_of(context.ledger.store.view), context.flow.id
+    if fence is not None and context.topics is not None:
+        raise RecoveryRefused(f"{flow} is fenced as a whole, with all its topics: {fence.why}")
+    if fence is not None:
+        raise RecoveryRefused(
+            f"{flow} has a fence that no failover put up; `heliograph failback` lifts it"
+        )
+
+
+def _require_topics(context: FailoverContext) -> None:
+    """Those that are asked for are mirrored, and were not failed over by another failover."""
+    flow, view = context.flow.id, context.ledger.store.view
+    if context.topics is None:
+        return
+    if not context.topics:
+        raise RecoveryRefused(f"no topic of {flow} was named")
+    policy = naming_policy(context.flow)
+    begun = {topic for topic in begun_topics(view) if not is_heartbeats(policy, topic)}
+    unknown = [topic for topic in context.topics if topic not in begun]
+    if unknown:
+        raise RecoveryRefused(
+            f"{flow} mirrors no topic {some_of(unknown)}: a topic has its name on {flow.source} "
+            "here, and can be failed over once records of it were mirrored"
+        )
+    fences = context.fences()
+    if fences:
+        # Their groups went on at the target; to move them again would put them back.
+        first = min(fences)
+        raise RecoveryRefused(
+            f"{some_of(sorted(fences))} of {flow} was failed over before ({fences[first].why}); "
+            "leave it out"
+        )
 
 
 async def _reported(
@@ -257,13 +350,18 @@ async def _reported(
 ) -> FailoverReport:
     """The flow stands still, so what it left behind can be counted at any later time too."""
     found = await locate_lanes(
-        context.flow, context.ledger.target, context.ledger.store, all_topics()
+        context.flow, context.ledger.target, context.ledger.store, context.wanted
     )
     locations = without_heartbeats(context.flow, found)
     seen = await _source_seen(context, locations)
     groups = procedure.output(GROUPS)
     return FailoverReport(
-        order=FailoverOrder(flow=context.flow.id, mode=procedure.choices.mode),
+        order=FailoverOrder(
+            flow=context.flow.id,
+            mode=procedure.choices.mode,
+            topics=procedure.choices.topics,
+            cut_ms=procedure.choices.cut_ms,
+        ),
         procedure=procedure,
         was_over=was_over,
         losses=find_losses(locations, seen),
@@ -271,6 +369,7 @@ async def _reported(
         skipped=() if groups is None else groups.skipped,
         moves=tuple(context.findings.moves),
         unplaced=tuple(context.findings.unplaced),
+        cut=context.findings.cut,
     )
 
 

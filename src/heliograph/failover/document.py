@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from heliograph.failover.command import FailoverReport, Preview
+from heliograph.failover.cut import CutPoint
 from heliograph.failover.outputs import FailoverChoices
 from heliograph.failover.shortfall import UnmirroredTail
 from heliograph.groups.placement import GroupMove, NoOffset, groups_of
@@ -18,16 +20,22 @@ def preview_document(found: Preview) -> dict[str, Any]:
         "flow": str(found.order.flow),
         "mode": found.order.mode,
         "state": "dry run",
+        "topics": topic_results(found.losses),
         "steps": list(found.steps),
         "unfinished": None if found.unfinished is None else _procedure(found.unfinished),
         "finished": None if found.finished is None else _procedure(found.finished),
         "fence": None
         if found.fence is None
         else {"at_ms": found.fence.at_ms, "why": found.fence.why},
+        "fenced_topics": {
+            topic: {"at_ms": fence.at_ms, "why": fence.why}
+            for topic, fence in sorted(found.topic_fences.items())
+        },
         "driver": None if holder is None else f"{holder.host} pid {holder.pid}",
         "source_problem": found.source_problem or None,
         "refusal": found.refusal or None,
         "active_groups": list(found.active),
+        "cut": _cut(found.order.cut_ms, found.cut),
         "groups": _groups(found.moves),
         "unplaced": [_unplaced(each) for each in found.unplaced],
         "losses": [_loss(each) for each in found.losses],
@@ -43,12 +51,32 @@ def report_document(report: FailoverReport) -> dict[str, Any]:
         "rpo_records_min": report.lost_records_min,
         "rpo_is_known": report.is_loss_known,
         **_procedure(report.procedure),
+        "is_whole_flow": report.order.topics is None,
+        "topics": topic_results(report.losses),
         "moved_groups": list(report.moved),
         "skipped_groups": list(report.skipped),
+        "cut": _cut(report.order.cut_ms, report.cut),
         "groups": _groups(report.moves),
         "unplaced": [_unplaced(each) for each in report.unplaced],
         "losses": [_loss(each) for each in report.losses],
     }
+
+
+def topic_results(losses: Sequence[UnmirroredTail]) -> list[dict[str, Any]]:
+    """Topic by topic, as Cluster Linking answers its verbs."""
+    together: defaultdict[str, list[UnmirroredTail]] = defaultdict(list)
+    for loss in losses:
+        together[loss.source.topic].append(loss)
+    return [
+        {
+            "topic": topic,
+            "target_topic": each[0].target.topic,
+            "partitions": len(each),
+            "lost_records_min": sum(loss.records_min for loss in each),
+            "loss_is_known": all(loss.source_told for loss in each),
+        }
+        for topic, each in sorted(together.items())
+    ]
 
 
 def _procedure(procedure: Procedure[FailoverChoices]) -> dict[str, Any]:
@@ -92,6 +120,25 @@ def _groups(moves: Sequence[GroupMove]) -> list[dict[str, Any]]:
         }
         for group, each in groups_of(moves).items()
     ]
+
+
+def _cut(at_ms: int | None, points: Sequence[CutPoint]) -> dict[str, Any] | None:
+    if at_ms is None:
+        return None
+    return {
+        "at_ms": at_ms,
+        "later_records": sum(point.later_records for point in points),
+        "partitions": [
+            {
+                "topic": point.source.topic,
+                "partition": point.source.partition,
+                "target_topic": point.target.topic,
+                "target_offset": point.offset,
+                "later_records": point.later_records,
+            }
+            for point in points
+        ],
+    }
 
 
 def _unplaced(each: NoOffset) -> dict[str, Any]:

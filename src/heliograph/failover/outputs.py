@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
+from pydantic import Field
+
+from heliograph.model import TopicName
 from heliograph.procedure.journal import NoOutput, PartKind, StepKind
 
 Mode = Literal["planned", "unplanned"]
@@ -14,6 +17,12 @@ Mode = Literal["planned", "unplanned"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverChoices:
     mode: Mode
+    topics: Annotated[
+        tuple[TopicName, ...] | None, Field(exclude_if=lambda topics: topics is None)
+    ] = None
+    """In order; None for the whole flow, as every failover of earlier versions."""
+    cut_ms: Annotated[int | None, Field(exclude_if=lambda cut_ms: cut_ms is None)] = None
+    """The moment at which all topics are cut; None where groups go on where they stood."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ out or be given up without a trace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.clock import monotonic_s
 from heliograph.errors import RecoveryRefused
 from heliograph.failover.context import FailoverContext
+from heliograph.failover.ends_watch import EndsWatch, topics_of
 from heliograph.failover.outputs import DRAIN, FailoverChoices, StopProducersOutput, VerifyOutput
 from heliograph.failover.source_ends import (
     high_watermarks,
@@ -29,8 +30,8 @@ from heliograph.failover.source_ends import (
 )
 from heliograph.failover.steps import hooks_of, some_of
 from heliograph.ledger.holder import HolderWatch, is_gone
-from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
-from heliograph.model import TopicName, TopicPartition
+from heliograph.ledger.locations import LaneLocation, locate_lanes
+from heliograph.model import TopicPartition
 from heliograph.procedure.hooks import hooks_told
 from heliograph.procedure.journal import NoOutput, Procedure
 from heliograph.procedure.runner import Outcome
@@ -38,8 +39,6 @@ from heliograph.topics.naming import is_heartbeats, naming_policy
 from heliograph.topics.selection import select_topics
 from heliograph.words import counted
 
-STILL_S: Final = 2.0
-"""Ends that did not move for so long do not move."""
 STOP_S_MAX: Final = 30.0
 """How long producers get to stop."""
 STUCK_S_MAX: Final = 60.0
@@ -58,11 +57,11 @@ async def stop_producers_step(
     hook = await _before_hook(context, procedure)
     partitions = await _partitions(context)
     async with source_cluster(context.config, context.flow) as source:
-        watch = _EndsWatch(await _ends(source, partitions))
+        watch = EndsWatch(await _ends(source, partitions))
         deadline_s = monotonic_s() + STOP_S_MAX
         while not watch.is_still:
             if monotonic_s() > deadline_s:
-                raise RecoveryRefused(watch.sentence(context.flow.id.source))
+                raise RecoveryRefused(watch.sentence(context.flow.id.source, STOP_S_MAX))
             await asyncio.sleep(_LOOK_S)
             watch.see(await _ends(source, partitions))
     summary = f"{counted(len(partitions), 'partition')} of {context.flow.id.source} stand still"
@@ -107,7 +106,7 @@ async def verify_step(
 ) -> Outcome[VerifyOutput]:
     """The last records of every lane are equal on both sides, by content."""
     locations = await locate_lanes(
-        context.flow, context.ledger.target, context.ledger.store, all_topics()
+        context.flow, context.ledger.target, context.ledger.store, context.wanted
     )
     units = tail_units(
         without_heartbeats(context.flow, locations),
@@ -152,11 +151,11 @@ async def _partitions(context: FailoverContext) -> frozenset[TopicPartition]:
     """Every partition of the source that the flow mirrors or is about to, but heartbeats."""
     admin = ClusterAdmin(context.config.source_of(context.flow.id), timeout_s=_SOURCE_S_MAX)
     view = await asyncio.to_thread(admin.describe)
-    policy = naming_policy(context.flow)
+    policy, wanted = naming_policy(context.flow), context.wanted
     return frozenset(
         TopicPartition(topic=topic, partition=partition.partition)
         for topic, _ in select_topics(context.flow, view.topics).mirrored
-        if not is_heartbeats(policy, topic)
+        if not is_heartbeats(policy, topic) and wanted(topic)
         for partition in view.topics[topic].partitions
     )
 
@@ -164,7 +163,7 @@ async def _partitions(context: FailoverContext) -> frozenset[TopicPartition]:
 async def _ends(
     source: Cluster, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """High watermark and last stable offset; they differ while a transaction is open."""
+    """High watermark and, asked for later, last stable offset: less while a transaction is open."""
     ends = await high_watermarks(source, partitions)
     stable = await source.list_offsets(partitions, LATEST, read_committed=True)
     found: dict[TopicPartition, tuple[int, int]] = {}
@@ -172,40 +171,6 @@ async def _ends(
         last = stable.get(at)
         found[at] = (end, last if isinstance(last, int) else -1)
     return found
-
-
-class _EndsWatch:
-    """Since when the ends of the source stand still, and which do not."""
-
-    def __init__(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        self._ends = dict(ends)
-        self._since_s = monotonic_s()
-        self._moved: frozenset[TopicName] = frozenset()
-
-    def see(self, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        moved = _topics(at for at, end in ends.items() if self._ends.get(at) != end)
-        if moved:
-            self._since_s, self._moved = monotonic_s(), moved
-        self._ends = dict(ends)
-
-    @property
-    def is_still(self) -> bool:
-        return monotonic_s() - self._since_s >= STILL_S and not self._open()
-
-    def sentence(self, source: str) -> str:
-        open_in = self._open()
-        if open_in:
-            return (
-                f"a transaction is open in {some_of(sorted(open_in))} on {source}: end or abort "
-                "it, then do this again"
-            )
-        return (
-            f"producers still write to {source} after {STOP_S_MAX:.0f} s: "
-            f"{some_of(sorted(self._moved))}; stop them, then do this again"
-        )
-
-    def _open(self) -> frozenset[TopicName]:
-        return _topics(at for at, (end, stable) in self._ends.items() if stable != end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +183,8 @@ class _Waiting:
 async def _waiting(context: FailoverContext) -> _Waiting:
     flow = context.flow
     locations = without_heartbeats(
-        flow, await locate_lanes(flow, context.ledger.target, context.ledger.store, all_topics())
+        flow,
+        await locate_lanes(flow, context.ledger.target, context.ledger.store, context.wanted),
     )
     seen = await look_at_source(context.config, flow, locations, wait_s=_SOURCE_S_MAX)
     if seen.problem:
@@ -231,7 +197,7 @@ async def _waiting(context: FailoverContext) -> _Waiting:
         at = location.lane.source
         first = seen.waiting.get(at)
         lag[at] = 0 if first is None else max(0, seen.ends[at] - first.offset)
-    topics = sorted(_topics(at for at, records in lag.items() if records))
+    topics = sorted(topics_of(at for at, records in lag.items() if records))
     return _Waiting(records=sum(lag.values()), topics=tuple(topics), lanes=len(locations))
 
 
@@ -250,7 +216,3 @@ async def _unborn(
         for at, end in ends.items()
         if isinstance(start := starts.get(at), int)
     }
-
-
-def _topics(partitions: Iterable[TopicPartition]) -> frozenset[TopicName]:
-    return frozenset(partition.topic for partition in partitions)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from heliograph.clock import now_ms
 from heliograph.errors import BrokerError, RecoveryRefused
 from heliograph.failover.context import FailoverContext
+from heliograph.failover.cut import placed_at_cut
 from heliograph.failover.outputs import (
     CHECK,
     FENCE,
@@ -25,7 +27,12 @@ from heliograph.failover.outputs import (
     GroupsPart,
     SwitchOutput,
 )
-from heliograph.failover.quiesce import raise_fence, wait_idle, wait_no_leader
+from heliograph.failover.quiesce import (
+    raise_fence,
+    raise_topic_fences,
+    wait_idle,
+    wait_no_leader,
+)
 from heliograph.groups.commit import CommitReport, active_groups, commit_moves
 from heliograph.groups.placement import (
     GroupMove,
@@ -81,17 +88,24 @@ async def check_step(
 async def fence_step(
     context: FailoverContext, procedure: Procedure[FailoverChoices]
 ) -> Outcome[FenceOutput]:
-    """From here on no driver carries the flow, also none that is started later."""
-    fence = await raise_fence(context.ledger, context.flow.id, context.mode)
-    why = await wait_no_leader(
-        context.ledger, context.flow.id, lambda text: context.tell(FENCE, text)
-    )
-    locations = await wait_idle(
-        context.ledger, context.flow, lambda text: context.tell(FENCE, text)
-    )
+    """From here on no driver carries the flow, or these topics of it, also none that is started
+    later."""
+    ledger, flow = context.ledger, context.flow.id
+
+    def tell(text: str) -> None:
+        context.tell(FENCE, text)
+
+    if context.topics is None:
+        fences = [await raise_fence(ledger, flow, context.mode)]
+        why = await wait_no_leader(ledger, flow, tell)
+    else:
+        raised = await raise_topic_fences(ledger, flow, context.mode, context.topics)
+        fences = list(raised.values())
+        why = await wait_no_leader(ledger, flow, tell, fences)
+    locations = await wait_idle(ledger, context.flow, tell, context.wanted)
     return Outcome(
         summary=f"{why}; {counted(len(locations), 'lane')} stand still",
-        output=FenceOutput(at_ms=fence.at_ms, lanes=len(locations)),
+        output=FenceOutput(at_ms=max(fence.at_ms for fence in fences), lanes=len(locations)),
     )
 
 
@@ -107,7 +121,8 @@ async def groups_step(
     parts = await context.journal.parts(procedure, GROUPS_PARTS)
     already = set(recorded)
     if _BEGUN in parts:
-        already |= _went_on(placing.moves)
+        # At a cut a group may stand past its place without having been moved there.
+        already |= _went_on(placing.moves) if context.cut_ms is None else set()
     else:
         begun = GroupsPart(at_ms=now_ms())
         await context.journal.record_part(procedure, GROUPS_PARTS, _BEGUN, begun)
@@ -173,7 +188,11 @@ async def hooks_of(
         context.flow.id,
         what,
         primary=context.flow.id.target,
-        detail={"mode": context.mode, "course": procedure.id},
+        detail={
+            "mode": context.mode,
+            "course": procedure.id,
+            **({} if context.topics is None else {"topics": list(context.topics)}),
+        },
     )
     return await asyncio.to_thread(run_hooks, context.flow.recovery, event)
 
@@ -189,7 +208,27 @@ async def learn_groups(context: FailoverContext) -> tuple[FlowSnapshot, GroupPla
         ledger=context.ledger,
     )
     context.findings.source_problem = known.source_problem
-    return known, plan_group_offsets(known, Strategy.MAP)
+    known = _only_wanted(context, known)
+    if context.cut_ms is None:
+        return known, plan_group_offsets(known, Strategy.MAP)
+    placing, context.findings.cut = await placed_at_cut(
+        context.config, context.flow.id, known, context.cut_ms
+    )
+    return known, placing
+
+
+def _only_wanted(context: FailoverContext, known: FlowSnapshot) -> FlowSnapshot:
+    """A group is moved on the topics that are failed over, and stays as it is on the others."""
+    wanted = context.wanted
+    groups = {
+        group: {at: stood for at, stood in each.items() if wanted(at.topic)}
+        for group, each in known.groups.items()
+    }
+    return replace(
+        known,
+        locations={at: one for at, one in known.locations.items() if wanted(at.topic)},
+        groups={group: each for group, each in groups.items() if each},
+    )
 
 
 async def moved_groups(context: FailoverContext, procedure: Procedure[FailoverChoices]) -> set[str]:
@@ -282,9 +321,10 @@ def _groups_summary(
     if placing.unplaced:
         summary.append(f"{counted(len(placing.unplaced), 'partition')} without an offset")
     checked = procedure.output(CHECK)
+    what = "its flow stays" if procedure.choices.topics is None else "these topics stay"
     if checked is not None and checked.source_problem and not known.source_problem:
         summary.append(
-            "the source answers again: its flow stays fenced, and what is written there from now "
-            "on is not mirrored"
+            f"the source answers again: {what} fenced, and what is written there from now on is "
+            "not mirrored"
         )
     return "; ".join(summary)

@@ -8,16 +8,18 @@ read. Records are counted by position, so others' records and markers between th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal, Protocol, assert_never
 
 from heliograph.broker.group_view import GroupOffset, is_share
+from heliograph.groups.both_ways import unread_from
 from heliograph.groups.checkpoint_plan import CheckpointKey
+from heliograph.ledger.both_ways import earlier_of
 from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.translate import LaneEnd, OffsetMap, Side, Unsafe
-from heliograph.ledger.view import LaneRecord
+from heliograph.ledger.view import LaneRecord, LedgerView
 from heliograph.model import TopicPartition
 from heliograph.wire.mirror_records import Checkpoint
 
@@ -86,6 +88,15 @@ class FlowState(Protocol):
     def target_starts(self) -> Mapping[TopicPartition, int]: ...
     @property
     def target_ends(self) -> Mapping[TopicPartition, int]: ...
+    @property
+    def is_both_ways(self) -> bool:
+        """Whether the target takes writes under the same names, which come back to the source."""
+        ...
+
+    @property
+    def back(self) -> LedgerView | None:
+        """Of the flow that brings them; None where it could not be read."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +161,18 @@ def plan_group_offsets(
     strategy: Strategy,
     *,
     time_offsets: Mapping[TopicPartition, int] = _NO_OFFSETS,
+    cut_offsets: Mapping[TopicPartition, int] = _NO_OFFSETS,
 ) -> GroupPlan:
-    """`time_offsets` are the first offsets of the target not older than the time; -1 for none."""
+    """`time_offsets` are the first offsets of the target not older than the time; -1 for none.
+
+    No group goes on behind `cut_offsets`, where there is one that is not -1.
+    """
     moves: list[GroupMove] = []
     unplaced: list[NoOffset] = []
     for group in sorted(known.groups):
         for source in _partitions(known, group, strategy):
             row = _GroupPartition(known, group, source)
-            answer = row.location(strategy, time_offsets)
+            answer = row.location(strategy, time_offsets, cut_offsets)
             if isinstance(answer, GroupMove):
                 moves.append(answer)
             else:
@@ -199,10 +214,13 @@ class _GroupPartition:
         self._lane = known.locations.get(source)
 
     def location(
-        self, strategy: Strategy, time_offsets: Mapping[TopicPartition, int]
+        self,
+        strategy: Strategy,
+        time_offsets: Mapping[TopicPartition, int],
+        cut_offsets: Mapping[TopicPartition, int],
     ) -> GroupMove | NoOffset:
         try:
-            return self._move(strategy, time_offsets)
+            return self._move(strategy, time_offsets, cut_offsets)
         except _NoPlace as no:
             at = self._at
             return NoOffset(
@@ -215,7 +233,12 @@ class _GroupPartition:
                 why=str(no),
             )
 
-    def _move(self, strategy: Strategy, time_offsets: Mapping[TopicPartition, int]) -> GroupMove:
+    def _move(
+        self,
+        strategy: Strategy,
+        time_offsets: Mapping[TopicPartition, int],
+        cut_offsets: Mapping[TopicPartition, int],
+    ) -> GroupMove:
         lane, at = self._lane, self._at
         if lane is None:
             raise _NoPlace("nothing of it is mirrored yet")
@@ -226,6 +249,9 @@ class _GroupPartition:
         exact = self._exact(lane)
         offset, why = self._wanted(strategy, lane, exact, (start, end), time_offsets)
         notes = [why]
+        if 0 <= (cut := cut_offsets.get(lane.target, -1)) < offset:
+            notes.append(f"set back from {offset} to the cut")
+            offset = cut
         if isinstance(exact, _Exact) and strategy is Strategy.MAP:
             notes.append(exact.note)
         if at is not None and is_share(at.metadata):
@@ -318,12 +344,32 @@ class _GroupPartition:
         found = offsets.to_target(at.offset)
         if isinstance(found, Unsafe):
             return found.reason
-        return _Exact(
+        exact = _Exact(
             offset=found.offset,
             position=_position(lane, at.offset),
             clamped=found.side,
             note=_clamp_note(lane, at.offset, found.side),
         )
+        return self._both_ways(lane, at, exact) if self._known.is_both_ways else exact
+
+    def _both_ways(self, lane: PlacedLane, at: CommittedOffset, exact: _Exact) -> _Exact | str:
+        """Not behind what began on the target and was not read on the source (`both_ways`)."""
+        told = self._known.checkpoints.get((self._group, lane.target))
+        offset = exact.offset
+        if self._known.back is not None:
+            asked = (self._source, at.offset)
+            unread = unread_from(self._known.back, [asked]).get(asked, exact.offset)
+            if unread is None:
+                return "the ledger of the way back contradicts itself until its lane is resynced"
+            offset = earlier_of(lane.record.runs, exact.offset, unread)
+        elif told is not None and told.upstream_offset == at.offset:
+            # Made while the source could be asked.
+            offset = min(offset, told.downstream_offset)
+        if offset == exact.offset:
+            return exact
+        why = f"set back from {exact.offset}: {self._source} had less of the target's own records"
+        position = min(lane.record.runs.position_of_target(offset), lane.end.position)
+        return replace(exact, offset=offset, position=position, note=why)
 
 
 def _at_time(

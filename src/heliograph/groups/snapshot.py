@@ -18,7 +18,7 @@ from heliograph.broker.group_view import GroupOffset
 from heliograph.broker.groups import GroupAdmin
 from heliograph.clock import now_ms
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
-from heliograph.errors import BrokerError, LeaderMoved, NotAuthorised
+from heliograph.errors import BrokerError, LeaderMoved, MirrorError, NotAuthorised
 from heliograph.groups.checkpoint_plan import CheckpointKey
 from heliograph.groups.checkpoints_topic import NOTHING_TOLD, WrittenCheckpoints, fetch_checkpoints
 from heliograph.groups.placement import CommittedOffset
@@ -26,6 +26,7 @@ from heliograph.groups.reading import GroupOffsets, WantedGroup, list_groups, re
 from heliograph.ledger.access import OpenLedger, open_ledger, require_ledger, within
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
+from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
 from heliograph.model import FlowId, TopicPartition
 from heliograph.topics.filters import group_filter, topic_filter
@@ -65,6 +66,10 @@ class FlowSnapshot:
     garbage_checkpoints: int
     problems: tuple[str, ...] = ()
     """What else could not be read, in sentences; the rest is whole."""
+    back: LedgerView | None = None
+    """The ledger of the way back, where the target takes writes under the same names and the source
+    let it be read."""
+    is_both_ways: bool = False
 
 
 async def read_snapshot(
@@ -84,6 +89,7 @@ async def read_snapshot(
     look = _Reader(config, settings, wanted)
     async with _target_hand(config, flow, ledger) as opened:
         await _require_ledger(opened, flow)
+        # Groups before the way back, which may have brought more since: see `unread_from`.
         source, told, committed, _ = await asyncio.gather(
             look.source(ask_source, source_wait_s),
             look.told(),
@@ -98,6 +104,7 @@ async def read_snapshot(
         starts = await _bounded(opened.target.list_offsets(targets, EARLIEST), opened.target)
         ends = await _bounded(opened.target.list_offsets(targets, LATEST), opened.target)
         view = opened.store.view
+    back = None if source.problem else await look.way_back(config)
     by_source = {location.lane.source: location for location in locations}
     return FlowSnapshot(
         flow=settings,
@@ -113,6 +120,8 @@ async def read_snapshot(
         seen_groups=frozenset(look.seen),
         garbage_checkpoints=told.garbage_records,
         problems=tuple(dict.fromkeys(look.problems)),
+        back=back,
+        is_both_ways=config.way_back(flow) is not None,
     )
 
 
@@ -165,6 +174,33 @@ class _Reader:
         except BrokerError as exc:
             return _Source(at_ms=at_ms, offsets={}, problem=str(exc))
         return _Source(at_ms=at_ms, offsets=offsets)
+
+    async def way_back(self, config: MirrorConfig) -> LedgerView | None:
+        """None also where the way back has not begun; where it cannot be read, that is told."""
+        back = config.way_back(self._flow.id)
+        if back is None:
+            return None
+        reader = open_cluster(self._source, "consumer", only_reads=True)
+        name = ledger_topic(back.source)
+        store = LedgerStore(reader, name)
+        try:
+            await within(reader.refresh([name]), _TARGET_S_MAX, f"cluster {reader.alias}")
+            if reader.topic(name) is None:
+                gone = reader.no_leader_error(TopicPartition(topic=name, partition=0))
+                if isinstance(gone, LeaderMoved):
+                    return LedgerView()
+                raise gone
+            await within(store.catch_up(), _TARGET_S_MAX, f"cluster {reader.alias}")
+        except MirrorError as exc:
+            self.problems.append(
+                f"{exc}; which records of {self._flow.id.target} groups have read on "
+                f"{reader.alias} is not known"
+            )
+            return None
+        finally:
+            await store.close()
+            reader.close()
+        return store.view
 
     async def told(self) -> WrittenCheckpoints:
         topic = naming_policy(self._flow).checkpoints_topic(source_alias(self._flow))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,19 +17,23 @@ from heliograph.clock import now_ms
 from heliograph.compat.acl_plan import AclPlan, plan_acls
 from heliograph.compat.own_topics import OwnTopic, own_topics
 from heliograph.compat.topic_config_plan import plan_topic_configs
+from heliograph.config.loops import loop_findings
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.decisions.file import orders_for
 from heliograph.decisions.orders import FlowOrders
 from heliograph.decisions.record import decisions_of
 from heliograph.decisions.words import decision_words
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
+from heliograph.inspect.along import NOTHING_ALONG, Along, look_along
 from heliograph.inspect.waiting import Adoption
 from heliograph.ledger.entries import StartEntry, ledger_topic
+from heliograph.ledger.fence import topic_fences
+from heliograph.ledger.fenced_topics import unless_fenced
 from heliograph.ledger.locate import is_other_topic
 from heliograph.ledger.locations import begun_topics
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
-from heliograph.model import FlowId, TopicName
+from heliograph.model import FlowId, LoopPrevention, Offsets, TopicName
 from heliograph.topics.observe import (
     Observation,
     held_records,
@@ -52,6 +56,8 @@ from heliograph.topics.selection import (
     shared_targets,
     words_on_twins,
 )
+from heliograph.transform.lane import transforms_for
+from heliograph.transform.record import Where
 from heliograph.words import counted
 
 _ANSWER_S_MAX: Final = 10.0
@@ -94,6 +100,8 @@ class FlowPlan:
     """Why ACLs could not be compared; None where they were, or are not followed."""
     notes: tuple[PlanNote, ...] = ()
     own_topics: tuple[OwnTopicOutlook, ...] = ()
+    along: Along = NOTHING_ALONG
+    """Schemas, quotas and users."""
     problem: str = ""
     """Why nothing could be planned."""
 
@@ -102,7 +110,7 @@ class FlowPlan:
         # No authorizer means no ACLs, so nothing is missing.
         are_acls_missing = self.acls_unseen is not None and not self.acls_are_off
         is_bad = any(note.weight is Severity.PROBLEM for note in self.notes)
-        return bool(self.problem) or are_acls_missing or is_bad
+        return bool(self.problem) or are_acls_missing or is_bad or bool(self.along.problems)
 
     @property
     def acls_are_off(self) -> bool:
@@ -141,7 +149,7 @@ def plan_flows(
         outlooks = [_with_own_topics(each, config, seen) for each in outlooks]
     finally:
         ledgers.close()
-    planned = [*_with_shared(outlooks)]
+    planned = [*_with_loops(_with_shared(outlooks, config), config)]
     if planned and (twins := words_on_twins(seen.views.values())):
         told = tuple(_note(TopicName("clusters"), text) for text in twins)
         planned[0] = replace(planned[0], notes=(*planned[0].notes, *told))
@@ -180,7 +188,9 @@ def _outlook(
     except BrokerError as exc:
         return FlowPlan(flow=flow.id, problem=str(exc))
     orders = orders_for(flow, decisions_of(ledger), now_ms())
-    selection = select_between(flow, source, target, orders.choice)
+    fences = topic_fences(ledger)
+    choice = unless_fenced(fences, orders.choice)
+    selection = select_between(flow, source, target, choice)
     try:
         source = with_settings(reads.admin, source, [name for name, _ in selection.mirrored])
         present = [name for _, name in selection.mirrored if name in target.topics]
@@ -206,10 +216,12 @@ def _outlook(
         *(configs.notes if follows_configs else ()),
         *(acls.notes if isinstance(acls, AclPlan) else ()),
         *_notes_on_ids(flow, selection, ledger, source, target),
-        *_notes_on_gone(flow, begun, source),
+        *_notes_on_gone(flow, begun - fences.keys(), source),
         *_notes_on_unadopted(selection, unadopted),
         *_notes_on_unmatched(selection),
         *_notes_on_decisions(orders),
+        *_notes_on_transforms(flow, selection),
+        *(_note(topic, f"not mirrored: {each.why}") for topic, each in sorted(fences.items())),
         *([_note(TopicName("client.rack"), rack)] if rack else ()),
     )
     return FlowPlan(
@@ -221,6 +233,7 @@ def _outlook(
         acls=acls if isinstance(acls, AclPlan) else None,
         acls_unseen=acls if isinstance(acls, BrokerError) else None,
         notes=notes,
+        along=look_along(flow, reads.cluster, writes.cluster, ledger),
     )
 
 
@@ -231,7 +244,8 @@ def _acls(
         source_acls, target_acls = reads.acls.topic_acls(), writes.acls.topic_acls()
     except (AuthorizerOff, NotAuthorised) as exc:
         return exc
-    return plan_acls(flow, selection, source_acls, target_acls, ledger.acls)
+    fenced = topic_fences(ledger)
+    return plan_acls(flow, selection, source_acls, target_acls, ledger.acls, fenced)
 
 
 def _topics(
@@ -307,6 +321,16 @@ def _notes_on_decisions(orders: FlowOrders) -> Iterator[PlanNote]:
         yield _note(TopicName(str(each.scope)), decision_words(each))
 
 
+def _notes_on_transforms(flow: FlowConfig, selection: Selection) -> Iterator[PlanNote]:
+    for topic, name in selection.mirrored:
+        steps = transforms_for(flow.transforms, Where(topic, name, 0))
+        if steps:
+            told = f"records go through {', '.join(str(step) for step, _ in steps)}"
+            if flow.offsets is Offsets.PRESERVE:
+                told += "; offsets are the source's only up to the first record that is dropped"
+            yield _note(name, told)
+
+
 def _notes_on_ids(
     flow: FlowConfig,
     selection: Selection,
@@ -348,16 +372,51 @@ def _notes_on_gone(
         yield _note(renamed, text)
 
 
-def _with_shared(outlooks: list[FlowPlan]) -> Iterator[FlowPlan]:
+def _with_shared(outlooks: list[FlowPlan], config: MirrorConfig) -> Iterator[FlowPlan]:
     selections = [each.selection for each in outlooks if each.selection is not None]
     shared = shared_targets(selections)
     for each in outlooks:
         extra = tuple(
-            _problem(topic, f"written by more than one flow: {', '.join(map(str, flows))}")
+            _on_shared(topic, flows, config)
             for (alias, topic), flows in shared.items()
             if alias == each.flow.target and each.flow in flows
         )
         yield replace(each, notes=(*each.notes, *extra))
+
+
+def _on_shared(topic: TopicName, flows: tuple[FlowId, ...], config: MirrorConfig) -> PlanNote:
+    text = f"written by more than one flow: {', '.join(map(str, flows))}"
+    by_origin = all(
+        config.loop_prevention_of(flow) is not LoopPrevention.NONE
+        and config.flow(flow).policy.keeps_names
+        for flow in flows
+    )
+    # Meant: several clusters take writes under one name.
+    return _note(topic, text) if by_origin else _problem(topic, text)
+
+
+def _with_loops(outlooks: Iterable[FlowPlan], config: MirrorConfig) -> Iterator[FlowPlan]:
+    """What goes round, and what arrives twice, of the topics that are mirrored in fact."""
+    planned = {each.flow: each for each in outlooks}
+    for found in loop_findings(config):
+        mirrored = [
+            {name for name, renamed in plan.selection.mirrored if name == renamed}
+            for flow in found.flows
+            if (plan := planned.get(flow)) is not None and plan.selection is not None
+        ]
+        topics = set.intersection(*mirrored) if len(mirrored) == len(found.flows) else set()
+        if not topics:
+            continue
+        note = (_problem if found.is_endless else _note)(_named_topics(topics), found.text)
+        last = planned[found.flows[-1]]
+        planned[last.flow] = replace(last, notes=(*last.notes, note))
+    yield from planned.values()
+
+
+def _named_topics(topics: Collection[TopicName]) -> TopicName:
+    named = sorted(topics)
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    return TopicName(", ".join(named[:3]) + more)
 
 
 def _note(topic: TopicName, text: str) -> PlanNote:

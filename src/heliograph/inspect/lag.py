@@ -1,14 +1,22 @@
-"""The first record a lane has yet to mirror: where it is and how old. Runs on the driver."""
+"""What a source shows of what a lane has yet to mirror: its first record, how long it is kept.
+
+Runs on the driver.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.log import fetch_once
-from heliograph.errors import BrokerError, CorruptBatch
-from heliograph.model import TopicPartition
+from heliograph.broker.view import TopicSetting
+from heliograph.config.schema import ClusterConfig
+from heliograph.errors import BrokerError, CorruptBatch, NotAuthorised
+from heliograph.lag.retention import Retention, retention_of
+from heliograph.model import TopicName, TopicPartition
 from heliograph.wire.batch import MAGIC_AT, parse_header
 from heliograph.wire.control import AbortedTransactions
 from heliograph.wire.fetch import FetchedPartition
@@ -53,6 +61,28 @@ async def first_pending_record(
         if walk.offset == before:
             break
     return PendingRecord(offset=min(walk.offset, end_offset), timestamp_ms=None)
+
+
+def read_retentions(
+    source: ClusterConfig, topics: Iterable[TopicName]
+) -> dict[TopicName, Retention]:
+    """What the source deletes of these topics; those it does not tell about are left out. Blocks,
+    and raises `BrokerError`."""
+    return retentions_of(ClusterAdmin(source).topic_configs(topics))
+
+
+def retentions_of(
+    answers: Mapping[TopicName, Mapping[str, TopicSetting] | NotAuthorised],
+) -> dict[TopicName, Retention]:
+    found: dict[TopicName, Retention] = {}
+    for topic, settings in answers.items():
+        if isinstance(settings, NotAuthorised):
+            continue
+        known = {name: one.value for name, one in settings.items() if one.value is not None}
+        retention = retention_of(known)
+        if retention is not None:
+            found[topic] = retention
+    return found
 
 
 class _Walk:

@@ -11,20 +11,38 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from heliograph.broker.blocking import blocking
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import ClientRole, ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.decisions.file import orders_for
-from heliograph.decisions.orders import FREE, FlowOrders, LaneOrders
+from heliograph.decisions.orders import FlowOrders, LaneOrders
 from heliograph.decisions.record import decisions_of
 from heliograph.decisions.words import decision_words
 from heliograph.errors import BrokerError, BrokerUnreachable, LeaderMoved, NoLedger
-from heliograph.inspect.lag import first_pending_record
+from heliograph.inspect.flow_status import (
+    EXCLUDED,
+    FENCED,
+    PAUSED,
+    STOPPED,
+    FailedOverTopic,
+    FlowStatus,
+    LaneStatus,
+    MirrorStatus,
+)
+from heliograph.inspect.lag import first_pending_record, read_retentions
 from heliograph.inspect.waiting import Adoption, WaitingLane, waiting_lanes
+from heliograph.lag.figures import LaneLag, Motion
+from heliograph.lag.history import LaneHistory, observed
+from heliograph.lag.lanes import LaneFacts, lane_lag
+from heliograph.lag.retention import Retention
 from heliograph.ledger.access import require_ledger, within
-from heliograph.ledger.drill_note import LastDrill, last_of
-from heliograph.ledger.entries import RELEASED, FlowEntry, LeaseEntry, ledger_topic
-from heliograph.ledger.fence import Fence, fence_of
+from heliograph.ledger.canary_note import canary_note
+from heliograph.ledger.config_note import config_problem_of
+from heliograph.ledger.drill_note import last_of
+from heliograph.ledger.entries import RELEASED, ledger_topic
+from heliograph.ledger.fence import Fence, fence_of, topic_fences
+from heliograph.ledger.fenced_topics import unless_fenced
 from heliograph.ledger.locate import is_other_topic
 from heliograph.ledger.locations import (
     LaneLocation,
@@ -33,131 +51,21 @@ from heliograph.ledger.locations import (
     first_offset_difference,
     locate_lanes,
 )
-from heliograph.ledger.standby_note import StandbyDriver, standbys_of
+from heliograph.ledger.pipeline_note import pipeline_figures
+from heliograph.ledger.slots_note import slots_why_of
+from heliograph.ledger.standby_note import standbys_of
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
-from heliograph.model import ClusterAlias, FlowId, LaneId, TopicPartition
+from heliograph.letters.notes import letters_by_topic
+from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName
 
 ANSWER_S_MAX: Final = 10.0
 _LOOKS_AT_ONCE: Final = 32
 _WAITING_S: Final = 10.0
 _FRESH_MS: Final = 15_000
-STOPPED: Final = "stopped"
-FENCED: Final = "fenced"
-EXCLUDED: Final = "excluded"
-PAUSED: Final = "paused"
-
-NOTHING_DECIDED: Final = FlowOrders()
+_RETENTIONS_S: Final = 60.0
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneStatus:
-    lane: LaneId
-    target: TopicPartition
-    state: str
-    detail: str
-    position: int
-    position_is_exact: bool
-    source_start_offset: int | None
-    source_next_offset: int
-    source_end_offset: int | None
-    target_next_offset: int
-    lag_records: int | None
-    lag_s: float | None
-    mapped_because: str
-    """Nothing while offsets are identical on both sides."""
-    lost_records: int
-    foreign_records: int
-    noted_ms: int | None
-    """When the ledger was last told about the lane."""
-    records_per_s: float | None = None
-    """None until two samples are there."""
-    decided: LaneOrders = FREE
-    """What operators decided about the lane."""
-
-    @property
-    def offsets(self) -> str:
-        return "mapped" if self.mapped_because else "identical"
-
-    @property
-    def is_stalled(self) -> bool:
-        return self.state.startswith("stalled")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowStatus:
-    flow: FlowId
-    producer: FlowEntry | None
-    holder: LeaseEntry | None
-    """The driver whose lease on the flow has not expired."""
-    lanes: tuple[LaneStatus, ...]
-    problem: str = ""
-    standbys: tuple[StandbyDriver, ...] = ()
-    """Drivers that take over when the holder is gone."""
-    fence: Fence | None = None
-    """Why no driver may mirror the flow."""
-    last_drill: LastDrill | None = None
-    waiting: tuple[WaitingLane, ...] = ()
-    """Lanes that have not begun; none where they were not asked for."""
-    orders: FlowOrders = NOTHING_DECIDED
-    is_known: bool = True
-    """False where the target does not tell about any lane."""
-
-    @property
-    def every(self) -> tuple[LaneStatus | WaitingLane, ...]:
-        """Lanes that have begun, then those that wait."""
-        return (*self.lanes, *self.waiting)
-
-    @property
-    def mirrored_records(self) -> int | None:
-        return sum(lane.position for lane in self.lanes) if self.is_known else None
-
-    @property
-    def lag_records(self) -> int | None:
-        if not self.is_known:
-            return None
-        return known_sum(lane.lag_records for lane in self.every)
-
-    @property
-    def lost_records(self) -> int | None:
-        return sum(lane.lost_records for lane in self.lanes) if self.is_known else None
-
-    @property
-    def foreign_records(self) -> int | None:
-        return sum(lane.foreign_records for lane in self.lanes) if self.is_known else None
-
-    @property
-    def lacks_driver(self) -> bool:
-        """Whether no driver is seen to mirror it though one should: it is neither fenced nor
-        handed to MirrorMaker 2."""
-        if not self.is_known or self.holder is not None or self.fence is not None:
-            return False
-        states = {lane.state for lane in self.lanes}
-        # A mirror without a lease is seen only while it copies.
-        return "copying" not in states and states != {RELEASED}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorStatus:
-    at_ms: int
-    flows: tuple[FlowStatus, ...]
-    unreachable: Mapping[ClusterAlias, str]
-
-    @property
-    def lanes(self) -> tuple[LaneStatus, ...]:
-        return tuple(lane for flow in self.flows for lane in flow.lanes)
-
-
-def known_sum(numbers: Iterable[int | None]) -> int | None:
-    """The sum, or None as soon as one of them is not known: half a lag would look like all."""
-    known = 0
-    for number in numbers:
-        if number is None:
-            return None
-        known += number
-    return known
 
 
 class StatusReader:
@@ -180,11 +88,15 @@ class StatusReader:
         self._stores: dict[FlowId, LedgerStore] = {}
         self._positions: dict[LaneId, int] = {}
         self._sampled_s = 0.0
+        self._histories: dict[LaneId, LaneHistory] = {}
+        self._retentions: dict[tuple[FlowId, TopicName], Retention] = {}
+        self._retentions_due_s = 0.0
 
     async def read(self) -> MirrorStatus:
         """One sample; rates count from the second one on."""
         unreachable: dict[ClusterAlias, str] = {}
         flows = await asyncio.gather(*(self._flow(f, unreachable) for f in self._config.flows))
+        await self._read_retentions(flows)
         sampled_s = monotonic_s()
         elapsed_s = sampled_s - self._sampled_s if self._sampled_s else 0.0
         rated = tuple(
@@ -248,6 +160,7 @@ class StatusReader:
         except BrokerError as exc:
             unreachable[flow.id.source] = problem = str(exc)
             seen = {}
+        fences = topic_fences(view)
         holder = view.holder if view.holder and view.holder.until_ms >= now_ms() else None
         fence = fence_of(view)
         lanes = [
@@ -266,12 +179,21 @@ class StatusReader:
             flow=flow.id,
             producer=view.flow,
             holder=holder,
+            slots_why="" if holder is None else slots_why_of(view),
             standbys=standbys_of(view, now_ms()),
-            lanes=tuple(lanes),
+            config_problem=config_problem_of(view) if holder is not None else "",
+            lanes=_fenced_alone(lanes, fences),
             problem=problem,
             fence=fence,
+            failed_over=tuple(
+                FailedOverTopic(topic=topic, at_ms=each.at_ms, why=each.why)
+                for topic, each in sorted(fences.items())
+            ),
+            dead_letters=sum(each.records for each in letters_by_topic(view).values()),
             last_drill=last_of(view),
+            canary=canary_note(view) if flow.canary.enabled else None,
             orders=orders,
+            pipelines=pipeline_figures(view, [each.name for each in flow.pipelines]),
             waiting=() if fence is not None else waiting,
         )
 
@@ -285,8 +207,9 @@ class StatusReader:
         if monotonic_s() >= due_s:
             source, target = self.source(flow.id), self.target(flow.id)
             adoption = self._adoptions.get(flow.id)
+            choice = unless_fenced(topic_fences(view), orders.choice)
             found = await within(
-                waiting_lanes(flow, source, target, view, self._wanted, adoption, orders.choice),
+                waiting_lanes(flow, source, target, view, self._wanted, adoption, choice),
                 ANSWER_S_MAX,
                 f"clusters {source.alias} and {target.alias}",
             )
@@ -297,11 +220,41 @@ class StatusReader:
     def _rated(self, lane: LaneStatus, elapsed_s: float) -> LaneStatus:
         before = self._positions.get(lane.lane)
         if before is None or elapsed_s <= 0:
-            return lane
+            return replace(lane, lag=self._lag(lane))
         rate = max(0, lane.position - before) / elapsed_s
+        lane = replace(lane, lag=self._lag(lane))
         # Caught up at this very moment, and copying all the same.
         state = "copying" if rate and lane.state == "idle" else lane.state
         return replace(lane, state=state, records_per_s=rate)
+
+    def _lag(self, lane: LaneStatus) -> LaneLag:
+        """As the driver answers it, from what the clusters show."""
+        facts, at_s = lag_facts(lane), monotonic_s()
+        history = observed(self._histories.get(lane.lane), facts.sample(at_s))
+        self._histories[lane.lane] = history
+        retention = self._retentions.get((lane.lane.flow, lane.lane.source.topic))
+        return lane_lag(facts, history, retention, at_s=at_s, now_ms=now_ms())
+
+    async def _read_retentions(self, flows: Iterable[FlowStatus]) -> None:
+        """What sources delete, now and then, where a lane lags; one that does not tell leaves it
+        unknown."""
+        if monotonic_s() < self._retentions_due_s:
+            return
+        self._retentions_due_s = monotonic_s() + _RETENTIONS_S
+        for flow in flows:
+            topics = sorted({lane.lane.source.topic for lane in flow.lanes if lane.lag_records})
+            if not topics or flow.problem:
+                continue
+            config = self._config.source_of(flow.flow)
+            try:
+                found = await within(
+                    blocking(read_retentions, config, topics),
+                    ANSWER_S_MAX,
+                    f"cluster {config.alias}",
+                )
+            except BrokerError:
+                continue
+            self._retentions |= {(flow.flow, topic): each for topic, each in found.items()}
 
     def _cluster(self, flow: FlowId, config: ClusterConfig) -> Cluster:
         """As the mirroring driver reaches it, so that status needs no more permissions."""
@@ -373,8 +326,8 @@ def _lane(
     lag_s: float | None = 0.0 if lag == 0 else None
     if seen is not None and lag and seen.waiting_since_ms is not None:
         lag_s = max(0.0, (now_ms() - seen.waiting_since_ms) / 1000)
-    detail = head.detail if head is not None else ""
     state = _state(location, lag, carried=carried)
+    detail = head.detail if head is not None and state.startswith(head.state) else ""
     if state != RELEASED and (held := held_by(decided)) is not None:
         state, detail = held
     return LaneStatus(
@@ -395,6 +348,38 @@ def _lane(
         lost_records=sum(loss.lost.count for loss in location.record.losses),
         foreign_records=location.foreign_records,
         noted_ms=None if head is None else head.at_ms,
+    )
+
+
+def _fenced_alone(
+    lanes: Iterable[LaneStatus], fences: Mapping[TopicName, Fence]
+) -> tuple[LaneStatus, ...]:
+    """Lanes of topics that were failed over alone show that."""
+    return tuple(
+        lane
+        if (fence := fences.get(lane.lane.source.topic)) is None
+        else replace(lane, state=FENCED, detail=fence.why)
+        for lane in lanes
+    )
+
+
+def lag_facts(lane: LaneStatus) -> LaneFacts:
+    """What the clusters show of a lane; what a slot alone knows, such as what it has read, is not
+    among it."""
+    kept_by = None
+    if lane.is_stalled:
+        kept_by = Motion.STALLED
+    elif lane.state in (STOPPED, FENCED, EXCLUDED, PAUSED, RELEASED):
+        kept_by = Motion.HELD
+    elif lane.lag_records is None or lane.state == "starting":
+        kept_by = Motion.UNKNOWN
+    return LaneFacts(
+        lane=lane.lane,
+        acknowledged=lane.source_next_offset,
+        source_start=lane.source_start_offset,
+        source_end=lane.source_end_offset if lane.lag_records is not None else None,
+        oldest_ms=now_ms() - int(lane.lag_s * 1000) if lane.lag_s else None,
+        kept_by=kept_by,
     )
 
 
@@ -427,6 +412,9 @@ def _state(location: LaneLocation, lag_records: int | None, *, carried: bool) ->
     if lag_records is None:
         # The source says nothing, and a driver that does not reach it either notes nothing.
         return f"{noted}?"
+    if noted.startswith("waiting") and lag_records:
+        # There is more, as can be seen from here, and the slot waits for an answer.
+        return noted
     return "copying" if lag_records else "idle"
 
 

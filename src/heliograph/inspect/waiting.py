@@ -87,7 +87,8 @@ async def waiting_lanes(
         if to.topic in there and to.partition < there[to.topic].partition_count
     }
     holds = await _held(target, created) if flow.on_existing is OnExisting.REFUSE else {}
-    lags = await _held(source, targets) if flow.start_at is StartAt.EARLIEST else {}
+    is_whole = flow.start_at is StartAt.EARLIEST and flow.start_group is None
+    lags = await _held(source, targets) if is_whole else {}
     return tuple(
         _waiting(
             LaneId(flow=flow.id, source=at),

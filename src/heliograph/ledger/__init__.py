@@ -3,5 +3,5 @@
 Begin at `entries`, what is written, `runs` and `view` what they amount to, `translate` and
 `locate` answer what an offset becomes and where a lane stands, `store` reads and appends, `access`
 opens it for the driver and for commands (`service` for their threads), `lease` says who leads a
-flow. May import `topics` and below.
+flow, `trail` what somebody has changed. May import `topics` and below.
 """

@@ -26,8 +26,9 @@ from typing import Final, TypeVar
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.blocking import blocking
 from heliograph.broker.cluster import EARLIEST, Cluster, open_cluster
+from heliograph.broker.open_clusters import OpenClusters
 from heliograph.clock import now_ms
-from heliograph.config.schema import ClientRole, ClusterConfig, MirrorConfig
+from heliograph.config.schema import ClusterConfig, MirrorConfig
 from heliograph.errors import (
     BrokerError,
     BrokerUnreachable,
@@ -69,14 +70,14 @@ class LedgerAccess:
 
     Slots never decide anything that the source does not fix. What to do about a loss or a recreated
     topic is decided by the driver and written here, where every slot and later driver finds it.
-    Every call is bounded in time and raises `BrokerUnreachable` when it is over.
+    Every call is bounded in time and raises `BrokerUnreachable` when it is over. Sources are read
+    as a consumer and targets written as a producer, as slots do it.
     """
 
     def __init__(self, clusters: Mapping[ClusterAlias, ClusterConfig]) -> None:
         self.author: Final = new_signature()
         """Tells what this process writes from what others do."""
-        self._configs = clusters
-        self._clusters: dict[tuple[ClusterAlias, ClientRole], Cluster] = {}
+        self._clusters = OpenClusters(clusters)
         self._stores: dict[FlowId, LedgerStore] = {}
 
     async def view(self, flow: FlowId) -> LedgerView:
@@ -97,12 +98,16 @@ class LedgerAccess:
             await self.view(flow)
         return question(self._store(flow).view)
 
+    def age_s(self, flow: FlowId) -> float:
+        """How long ago the ledger was last looked at; infinite where it never was."""
+        return self._store(flow).age_s
+
     async def open(self, flow: FlowId, source_cluster_id: str | None) -> FlowEntry:
         """The flow's producer; made now if the ledger names none."""
         await self.view(flow)
         store = self._store(flow)
         if store.view.flow is None:
-            target = self._cluster(flow.target, "producer")
+            target = self._clusters.get(flow.target, "producer")
             producer_id, epoch = await new_flow_producer(target, flow)
             entry = FlowEntry(
                 flow=flow,
@@ -169,7 +174,7 @@ class LedgerAccess:
 
         Returns those topics' ids: the lanes may still name the ones that are gone.
         """
-        source = self._cluster(flow.source, "consumer")
+        source = self._clusters.get(flow.source, "consumer")
         await source.refresh({each.lane.id.source.topic for each in lanes})
         firsts = await source.list_offsets([each.lane.id.source for each in lanes], EARLIEST)
         answers: dict[LaneId, TopicId | BrokerError] = {}
@@ -194,25 +199,29 @@ class LedgerAccess:
     async def _begin_at(self, flow: FlowId, wanted: list[NewStart]) -> list[bool | BrokerError]:
         if not wanted:
             return []
-        target = self._cluster(flow.target, "producer")
+        target = self._clusters.get(flow.target, "producer")
         begun = begin_lanes_at(self._store(flow), target, wanted, author=self.author)
         return await within(begun, _CALL_S_MAX, f"ledger of {flow}")
 
     async def close(self) -> None:
         for store in self._stores.values():
             await store.close()
-        for cluster in self._clusters.values():
-            cluster.close()
+        self._clusters.close()
 
-    def _cluster(self, alias: ClusterAlias, role: ClientRole) -> Cluster:
-        """Sources are read as a consumer and targets written as a producer, as slots do it."""
-        if (alias, role) not in self._clusters:
-            self._clusters[alias, role] = open_cluster(self._configs[alias], role)
-        return self._clusters[alias, role]
+    async def use(self, clusters: Mapping[ClusterAlias, ClusterConfig]) -> None:
+        """Reach the clusters so from here on; what is under way is answered first."""
+        await asyncio.gather(*self._clusters.use(clusters))
+
+    async def forget(self, flow: FlowId) -> None:
+        """Keep nothing open for a flow that ended; one that begins again is read anew."""
+        store = self._stores.pop(flow, None)
+        if store is not None:
+            await store.close()
+        self._clusters.drop()
 
     def _store(self, flow: FlowId) -> LedgerStore:
         if flow not in self._stores:
-            target = self._cluster(flow.target, "producer")
+            target = self._clusters.get(flow.target, "producer")
             self._stores[flow] = LedgerStore(target, ledger_topic(flow.source))
         return self._stores[flow]
 

@@ -90,6 +90,9 @@ class HeadEntry:
     source_leader_epoch: int | None = None
     """Of the source's batch that ends at `source_next_offset`; None where that is not known. A
     source that was cut off and has grown again since has another epoch there."""
+    begun_at: int | None = None
+    """Where nothing was mirrored since the lane's last start: that start's source offset, and the
+    head says how far the lane has read since. None for every other head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,6 +116,7 @@ class _PlainHeadFields(_Fields):
 
 class _HeadFields(_PlainHeadFields, total=False):
     source_leader_epoch: Annotated[int, Field(ge=0, le=LEADER_EPOCH_MAX)]
+    begun_at: _Number
 
 
 class _LossFields(_Fields):

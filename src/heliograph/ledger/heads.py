@@ -46,4 +46,11 @@ def settled_head(
         state=state or (last.state if last is not None else "idle"),
         detail=detail,
         source_leader_epoch=epoch,
+        begun_at=start.source_offset if _is_before_first(location) else None,
     )
+
+
+def _is_before_first(location: LaneLocation) -> bool:
+    """Whether the lane has read on from its last start, and mirrored nothing of that."""
+    start = location.record.starts[-1]
+    return location.position == start.position and location.source_next_offset > start.source_offset

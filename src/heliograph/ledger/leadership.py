@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from heliograph.broker.blocking import Changed
@@ -11,7 +11,7 @@ from heliograph.clock import monotonic_s
 from heliograph.errors import MirrorError
 from heliograph.ledger.entries import LeaseEntry
 from heliograph.ledger.fence import Fence
-from heliograph.model import FlowId
+from heliograph.model import FlowId, TopicName
 
 _PATIENCE_S: Final = 10.0
 """A broker that restarts is back within it."""
@@ -20,6 +20,9 @@ _PATIENCE_S: Final = 10.0
 @dataclass(frozen=True, slots=True)
 class Leading:
     """This driver carries the flow."""
+
+    fences: Mapping[TopicName, Fence] = field(default_factory=dict, hash=False)
+    """Topics that were failed over alone: it carries the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,23 @@ class Leaderships:
             self._values[flow] = value
             self.changed.notify()
 
+    def forget(self, flow: FlowId) -> None:
+        """The flow has no lease any more."""
+        self._values.pop(flow, None)
+        self.troubles.pop(flow, None)
+
     def leads(self, flow: FlowId) -> bool:
         return isinstance(self[flow], Leading)
+
+    def fenced_topics(self, flow: FlowId) -> Mapping[TopicName, Fence]:
+        """Topics of a flow that this driver leads and that it must not carry."""
+        value = self[flow]
+        return value.fences if isinstance(value, Leading) else {}
+
+    @property
+    def led(self) -> tuple[FlowId, ...]:
+        """Flows whose lease this driver has."""
+        return tuple(flow for flow in self._values if self.leads(flow))
 
     def abandons(self, flow: FlowId) -> bool:
         """Whether what slots fetched for the flow is dropped: others may write to its target."""

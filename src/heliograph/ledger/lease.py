@@ -16,6 +16,7 @@ import logging
 import math
 import os
 import socket
+from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from heliograph.broker.admin import ClusterAdmin
@@ -25,7 +26,14 @@ from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerUnreachable, InvariantError, MirrorError
 from heliograph.ledger.access import LedgerAccess, ensure_ledger
 from heliograph.ledger.entries import LeaseEntry, ledger_topic
-from heliograph.ledger.fence import Fence, fence_of
+from heliograph.ledger.fence import (
+    Fence,
+    KeptFences,
+    are_kept,
+    fence_of,
+    kept_entry,
+    topic_fences,
+)
 from heliograph.ledger.holder import HolderWatch, is_gone
 from heliograph.ledger.leadership import (
     Fenced,
@@ -36,7 +44,7 @@ from heliograph.ledger.leadership import (
     Trouble,
 )
 from heliograph.ledger.standby_note import StandbyDriver, with_standby, without_standby
-from heliograph.model import FlowId
+from heliograph.model import FlowId, TopicName
 
 log = logging.getLogger("heliograph")
 
@@ -61,6 +69,10 @@ class Activity(Protocol):
         """Wait until nothing is done for the flow: no slot has a lane, no job is at work."""
         ...
 
+    def has_left(self, flow: FlowId, topics: Collection[TopicName]) -> bool:
+        """Whether no slot has a lane of these topics, and no job of before is at work on them."""
+        ...
+
 
 class Leases:
     """Claims the lease of every flow and renews it, each in a task of its own.
@@ -80,28 +92,60 @@ class Leases:
         *,
         exclusive: bool = True,
     ) -> None:
-        self.leaderships: Final = Leaderships(flow.id for flow in config.flows)
-        self._flows = [
-            _FlowLease(
-                flow,
-                config,
-                ledgers,
-                activity,
-                self.leaderships,
-                exclusive=exclusive,
-            )
-            for flow in config.flows
-        ]
+        self.leaderships: Final = Leaderships()
+        self._ledgers, self._activity, self._exclusive = ledgers, activity, exclusive
+        self._flows: dict[FlowId, _FlowLease] = {}
+        self._renewing: dict[FlowId, asyncio.Task[None]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        """While it runs."""
+        self.use(config)
 
     async def run(self) -> None:
         """Until it is cancelled; then `release`."""
-        async with asyncio.TaskGroup() as tasks:
-            for flow in self._flows:
-                tasks.create_task(flow.run(), name=f"lease {flow.id}")
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                for flow in self._flows.values():
+                    self._renew(flow)
+                await asyncio.Event().wait()  # also where there is no flow yet
+        finally:
+            self._tasks = None
+
+    def use(self, config: MirrorConfig) -> None:
+        """Claim what this configuration has more, and heed its settings; `end` ends the others."""
+        for flow in config.flows:
+            found = self._flows.get(flow.id)
+            if found is not None:
+                found.use(flow, config)
+                continue
+            self.leaderships[flow.id] = Standby()
+            self._flows[flow.id] = lease = _FlowLease(
+                flow,
+                config,
+                self._ledgers,
+                self._activity,
+                self.leaderships,
+                exclusive=self._exclusive,
+            )
+            self._renew(lease)
+
+    async def end(self, flow: FlowId) -> None:
+        """Of a flow for which nothing is under way any more: another driver may take it."""
+        lease, renewing = self._flows.pop(flow, None), self._renewing.pop(flow, None)
+        if renewing is not None:
+            renewing.cancel()
+            await asyncio.wait({renewing})
+        if lease is not None:
+            await lease.release()
+        self.leaderships.forget(flow)
+
+    def _renew(self, lease: _FlowLease) -> None:
+        if self._tasks is not None:
+            task = self._tasks.create_task(lease.run(), name=f"lease {lease.id}")
+            self._renewing[lease.id] = task
 
     async def wait_known(self, timeout_s: float) -> None:
         """Until it is known of every flow who leads it, or the time is over."""
-        waits = [asyncio.create_task(flow.known.wait()) for flow in self._flows]
+        waits = [asyncio.create_task(flow.known.wait()) for flow in self._flows.values()]
         if waits:
             _, pending = await asyncio.wait(waits, timeout=timeout_s)
             for task in pending:
@@ -109,7 +153,7 @@ class Leases:
 
     async def release(self) -> None:
         """Let the next driver take over at once. May be repeated."""
-        await asyncio.gather(*(flow.release() for flow in self._flows))
+        await asyncio.gather(*(flow.release() for flow in self._flows.values()))
 
 
 class _FlowLease:
@@ -138,9 +182,16 @@ class _FlowLease:
         ledger, or without leases a look that found no fence."""
         self._noted_s: float | None = None
         """When this driver last noted in the ledger that it stands by; None where it does not."""
+        self._fences: Mapping[TopicName, Fence] = {}
+        """Topics that were failed over alone, as of the last look."""
         self._error: MirrorError | None = None
         """Why the last look failed; None if it did not."""
         self._logged = ""
+
+    def use(self, flow: FlowConfig, config: MirrorConfig) -> None:
+        """From the next look on."""
+        self._flow, self._config = flow, config
+        self._lease_s = config.engine.driver_lease_ms / 1000
 
     async def run(self) -> None:
         while True:
@@ -221,8 +272,9 @@ class _FlowLease:
         if not self._has_ledger:
             await ensure_ledger(self._config, self.id)
             self._has_ledger = True
-        fence, holder, is_new = await self._ledgers.ask(
-            self.id, lambda view: (fence_of(view), view.holder, view.flow is None)
+        fence, self._fences, holder, is_new = await self._ledgers.ask(
+            self.id,
+            lambda view: (fence_of(view), topic_fences(view), view.holder, view.flow is None),
         )
         if fence is None and is_new:
             fence = await self._failback_first()
@@ -234,11 +286,31 @@ class _FlowLease:
             self._leaderships[self.id] = Standby()
         if not self._exclusive:
             self._certain_s = began_s
-            self._leaderships[self.id] = Leading()
+            self._leaderships[self.id] = Leading(self._fences)
         elif self._needs_no_claim(holder):
             await self._observe_holder(holder)
         else:
             await self._claim(holder)
+        if self._fences and self._leaderships.leads(self.id):
+            await self._keep_topic_fences()
+
+    async def _keep_topic_fences(self) -> None:
+        """A failover of some topics waits until this says that their lanes are in no slot.
+
+        It is said in the ledger, under the author of the lease: whoever leads next says it anew,
+        and who raised a fence trusts nobody else. Lanes are taken off by whom `Leading` woke.
+        """
+        fences, author = self._fences, self._ledgers.author
+        # What this very look has read: a question more would be a round trip more.
+        is_said = await self._ledgers.ask_recent(
+            self.id, lambda view: are_kept(view, fences.values(), author), self._lease_s
+        )
+        if is_said:
+            return
+        if self._activity.has_left(self.id, fences):
+            ids = tuple(fence.id for fence in fences.values())
+            note = kept_entry(KeptFences(author=author, at_ms=now_ms(), ids=ids))
+            await self._ledgers.note(self.id, [note])
 
     async def _failback_first(self) -> Fence | None:
         """A way back that begins by itself would copy all that is there behind what is there.
@@ -307,7 +379,7 @@ class _FlowLease:
             if self._other.holder is not None:
                 log.info("flow %s: taken over", self.id)
             self._held, self._other, self._logged = holder, HolderWatch(), ""
-            self._become(Leading())
+            self._become(Leading(self._fences))
             await self._stand_by_no_more()
             return
         if self._held is not None and holder is not None:

@@ -14,8 +14,8 @@ from heliograph.ledger.correction import Correction
 from heliograph.ledger.entries import HeadEntry
 from heliograph.ledger.positions import SEQUENCES, position_from_sequence
 from heliograph.ledger.runs import Run
-from heliograph.ledger.view import LaneRecord
-from heliograph.model import TopicId
+from heliograph.ledger.view import LaneRecord, LedgerView
+from heliograph.model import TopicId, TopicPartition
 from heliograph.wire.batch import BatchHeader
 
 
@@ -168,8 +168,29 @@ def _own_end(record: LaneRecord, anchor: Anchor) -> int:
 
 def _head_since_start(record: LaneRecord) -> HeadEntry | None:
     """None where the last start is newer: the lane was sent elsewhere since the head."""
-    head = record.head
-    return head if head is not None and head.position > record.starts[-1].position else None
+    head, start = record.head, record.starts[-1]
+    if head is None or head.position < start.position:
+        return None
+    if head.position > start.position:
+        return head
+    # All that was read since the start was left out. A start at the same place as another takes
+    # its key, so the head must name the start that it goes on from.
+    is_of_start = head.begun_at == start.source_offset
+    is_of_topic = not is_other_topic(start.source_topic_id, head.source_topic_id)
+    return head if is_of_start and is_of_topic else None
+
+
+def begun_at(
+    view: LedgerView, source: TopicPartition, position: int, source_next_offset: int
+) -> int | None:
+    """The source offset of the lane's last start, where it read on from there and mirrored nothing:
+    what a head must say to count."""
+    fold = view.fold(source.topic, source.partition)
+    starts = () if fold is None else fold.starts_in_force()
+    if not starts or starts[-1].position != position:
+        return None
+    offset = starts[-1].source_offset
+    return offset if source_next_offset > offset else None
 
 
 def source_next_offset(record: LaneRecord, position: int) -> int:

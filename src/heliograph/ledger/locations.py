@@ -13,6 +13,7 @@ from typing import assert_never
 
 from heliograph.broker.cluster import LATEST, Cluster
 from heliograph.config.schema import FlowConfig
+from heliograph.config.transforms import TransformConfig
 from heliograph.errors import BrokerError
 from heliograph.ledger.locate import (
     AheadOfEnd,
@@ -50,6 +51,8 @@ class LaneLocation:
     """Offsets of the target, since the lane began, that this flow did not write."""
     last_sequence: int = -1
     """Of the flow's producer, as the leader remembers it; -1 where it remembers none."""
+    transforms: tuple[TransformConfig, ...] = ()
+    """What the flow does to records."""
 
     @property
     def end(self) -> LaneEnd:
@@ -98,6 +101,7 @@ async def locate_lanes(
                 last_sequence=sequences.get(to, -1),
                 end=ends.get(to, -1),
                 target_topic_id=None if topic is None else topic.id,
+                transforms=flow.transforms,
             )
         )
     return locations
@@ -111,6 +115,7 @@ def location_of(
     last_sequence: int | BrokerError,
     end: int | BrokerError,
     target_topic_id: TopicId | None = None,
+    transforms: tuple[TransformConfig, ...] = (),
 ) -> LaneLocation:
     """As far as it is known without reading the log: what others wrote is counted, not looked at.
 
@@ -137,6 +142,7 @@ def location_of(
         target_next_offset=target_next,
         foreign_records=max(0, foreign),
         last_sequence=-1 if isinstance(last_sequence, BrokerError) else last_sequence,
+        transforms=transforms,
     )
 
 

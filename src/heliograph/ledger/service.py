@@ -52,6 +52,10 @@ class LedgerService:
         """What `question` finds in the ledger as it is now; nothing changes while it looks."""
         return self._call(self._access.ask(flow, question))
 
+    def ask_recent(self, flow: FlowId, question: Callable[[LedgerView], T], age_s_max: float) -> T:
+        """As `LedgerAccess.ask_recent`."""
+        return self._call(self._access.ask_recent(flow, question, age_s_max))
+
     @property
     def author(self) -> str:
         """Tells what this process writes from what others do."""

@@ -165,6 +165,11 @@ class LedgerStore:
         return self._writer.problem
 
     @property
+    def writing_since_s(self) -> float | None:
+        """Since when the batch that is written now waits to be durable."""
+        return self._writer.writing_since_s
+
+    @property
     def problem_since_ms(self) -> int:
         """When the problem came up that there is."""
         return self._writer.problem_since_ms

@@ -8,12 +8,13 @@ even that cannot be told there is a reason instead of an offset, and no group ma
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.view import LaneRecord
+from heliograph.model import OffsetRange
 
 Side = Literal["before", "after", "coarse"]
 """`before`: the consumer had yet to read records that are not on the other side. `after`: it had
@@ -63,18 +64,21 @@ Translation = Translated | Unsafe
 class OffsetMap:
     """The map of one lane up to its end; all rules about what may be translated are in here."""
 
-    __slots__ = ("_end", "_record", "_runs", "unsafe")
+    __slots__ = ("_end", "_others", "_record", "_runs", "unsafe")
 
     def __init__(self, record: LaneRecord, end: LaneEnd) -> None:
         self._record, self._runs, self._end = record, record.runs, end
         self.unsafe = self._unusable()
         """Set where no offset at all can be translated."""
+        self._others = () if self.unsafe else tuple(_stretches_of_others(record, end))
 
     def to_target(self, source_next_offset: int) -> Translation:
         """Where a consumer of the source continues on the target; never past what is mirrored."""
         if self.unsafe is not None:
             return self.unsafe
         runs, end, asked = self._runs, self._end, source_next_offset
+        if (of_others := self._of_others("source", asked)) is not None:
+            return of_others
         if asked >= end.source_next_offset:
             return _at_end(end.target_next_offset, is_beyond=asked > end.source_next_offset)
         if runs.exact_from >= end.position:
@@ -97,6 +101,8 @@ class OffsetMap:
         if self.unsafe is not None:
             return self.unsafe
         runs, end, asked = self._runs, self._end, target_next_offset
+        if (of_others := self._of_others("target", asked)) is not None:
+            return of_others
         if asked >= end.target_next_offset:
             return _at_end(end.source_next_offset, is_beyond=asked > end.target_next_offset)
         if runs.exact_from >= end.position:
@@ -125,6 +131,16 @@ class OffsetMap:
             )
         return None
 
+    def _of_others(self, side: _Cluster, asked: int) -> Unsafe | None:
+        for source, target in self._others:
+            stretch = source if side == "source" else target
+            if stretch.start <= asked < stretch.end:
+                return Unsafe(
+                    reason=f"{side} offset {asked} is among those that another mirror copied: "
+                    f"[{stretch.start}, {stretch.end}) went to offsets the ledger does not know"
+                )
+        return None
+
     def _before(self, side: _Cluster, asked: int, first: int, nearest: int) -> Translation:
         """By an anchor, where the runs there were forgotten. Otherwise the first offset known,
         unless the other side has records before it."""
@@ -146,6 +162,22 @@ class OffsetMap:
             reason=f"{side} offset {asked} is from before the lane was {what}: what came before "
             f"{side} offset {first} was mirrored at offsets the ledger does not know"
         )
+
+
+def _stretches_of_others(
+    record: LaneRecord, end: LaneEnd
+) -> Iterator[tuple[OffsetRange, OffsetRange]]:
+    """Source and target offsets between ours that another mirror carried the lane through."""
+    for start in record.starts[1:]:
+        before = start.position - 1
+        if start.adopted and start.position <= end.position and record.runs.explains(before):
+            source = record.runs.source_offset_at(before) + 1
+            target = record.runs.target_offset_at(before) + 1
+            if source <= start.source_offset and target <= start.target_offset:
+                yield (
+                    OffsetRange(start=source, end=start.source_offset),
+                    OffsetRange(start=target, end=start.target_offset),
+                )
 
 
 def has_unknown_before(starts: Sequence[StartEntry], first_position: int) -> bool:

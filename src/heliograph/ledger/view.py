@@ -83,6 +83,11 @@ class LedgerView:
         return next(iter(self._flows.values()), None)
 
     @property
+    def producers(self) -> tuple[FlowEntry, ...]:
+        """All that ever wrote what the flow brings, the one that writes now first."""
+        return tuple(self._flows.values())
+
+    @property
     def holder(self) -> LeaseEntry | None:
         """Who carries the flow, by its last entry; the reader's clock says whether it still does.
 
@@ -109,6 +114,18 @@ class LedgerView:
     @property
     def lanes(self) -> tuple[TopicPartition, ...]:
         return tuple(sorted(fold.lane for fold in self._folds.values()))
+
+    @property
+    def lane_count(self) -> int:
+        return len(self._folds)
+
+    @property
+    def entry_count(self) -> int:
+        """Entries that count; a topic that was not compacted yet has more."""
+        lanes = sum(
+            len(fold.written) + len(fold.losses) + fold.has_head for fold in self._folds.values()
+        )
+        return lanes + len(self._flows) + len(self._acls) + len(self._memos)
 
     @property
     def unreadable_records(self) -> int:

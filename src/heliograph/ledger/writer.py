@@ -16,7 +16,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from kio.schema.errors import ErrorCode
 
 from heliograph.broker.codes import NONE, broker_error
-from heliograph.clock import now_ms
+from heliograph.clock import monotonic_s, now_ms
 from heliograph.errors import BrokerError, InvariantError, MirrorError
 from heliograph.ledger.entries import Entry, Tombstone, in_halves
 from heliograph.ledger.entry_codec import encode, encode_key
@@ -96,6 +96,8 @@ class LedgerWriter:
         self.problem_since_ms = 0
         """When the problem came up that there is."""
         self.on_problem: list[Callable[[], None]] = []
+        self.writing_since_s: float | None = None
+        """Since when the batch that is written now waits to be durable."""
         self._topic = topic
         self._tickets = 0
         self._pending: list[Pending] = []
@@ -158,7 +160,9 @@ class LedgerWriter:
             await self._wake.wait()
             self._wake.clear()
             while self._pending:
+                self.writing_since_s = monotonic_s()
                 count = await self._write_next()
+                self.writing_since_s = None
                 self.durable = self._pending[count - 1][0]
                 for _, entry in self._pending[:count]:
                     probe(LEDGER_ENTRY_DURABLE, entry)

@@ -1,4 +1,4 @@
-"""Tell the world outside Kafka of a failover: commands, a webhook, a file. Driver only.
+"""Tell the world outside Kafka of a failover or alarms: commands, webhook, file. Driver only.
 
 A hook that fails is an outcome, never an exception: the failover it belongs to is done or half
 done by then, and whether to go on is its caller's decision.
@@ -25,12 +25,13 @@ from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandl
 
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import MirrorConfig
+from heliograph.config.secrets import Secret
 from heliograph.config.sections import RecoveryConfig
 from heliograph.model import ClusterAlias, FlowId
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 What = Literal[
-    "before failover", "after failover", "after failback", "drill failed", "audit differs"
+    "before failover", "after failover", "after failback", "drill failed", "audit differs", "alarms"
 ]
 
 OUTPUT_BYTES_MAX: Final = 4_096
@@ -98,7 +99,9 @@ def run_hooks(config: RecoveryConfig, event: HookEvent) -> tuple[HookOutcome, ..
     outcomes: list[HookOutcome] = []
     if config.before_command is not None and event.what == "before failover":
         outcomes.append(
-            _run_command("failover.before.command", config.before_command, config, event)
+            run_command(
+                "failover.before.command", config.before_command, config.hook_timeout_s, event
+            )
         )
     if event.what in _PRIMARY_CHANGED:
         # The file first: a command may be about to make clients read it.
@@ -106,10 +109,13 @@ def run_hooks(config: RecoveryConfig, event: HookEvent) -> tuple[HookOutcome, ..
             outcomes.append(_write_bootstrap(Path(config.bootstrap_file), event))
         if config.after_command is not None:
             outcomes.append(
-                _run_command("failover.after.command", config.after_command, config, event)
+                run_command(
+                    "failover.after.command", config.after_command, config.hook_timeout_s, event
+                )
             )
     if config.webhook_url is not None:
-        outcomes.append(_post(config, event))
+        webhook = Webhook(config.webhook_url, config.webhook_token, config.hook_timeout_s)
+        outcomes.append(post("failover.webhook.url", webhook, event))
     return tuple(outcomes)
 
 
@@ -127,7 +133,8 @@ def event_json(event: HookEvent) -> bytes:
     return json.dumps(fields).encode()
 
 
-def _run_command(name: str, command: str, config: RecoveryConfig, event: HookEvent) -> HookOutcome:
+def run_command(name: str, command: str, timeout_s: int, event: HookEvent) -> HookOutcome:
+    """Run it with the event on its stdin; kills it after the time. Blocks."""
     began_s = monotonic_s()
     # A file and not a pipe: a command that never reads its input must not keep us writing.
     with tempfile.TemporaryFile() as stdin:
@@ -146,12 +153,12 @@ def _run_command(name: str, command: str, config: RecoveryConfig, event: HookEve
             return HookOutcome(name=name, ok=False, told=f"cannot be run: {_why(exc)}")
     output = _Tail(child)
     try:
-        status = child.wait(timeout=config.hook_timeout_s)
+        status = child.wait(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-        told = f"did not end in {config.hook_timeout_s} s and was killed"
+        told = f"did not end in {timeout_s} s and was killed"
         return HookOutcome(name=name, ok=False, told=told + output.last_lines())
     seconds = monotonic_s() - began_s
     ended = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
@@ -196,41 +203,44 @@ class _Tail:
                 self._kept = (self._kept + chunk)[-OUTPUT_BYTES_MAX:]
 
 
-def _post(config: RecoveryConfig, event: HookEvent) -> HookOutcome:
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    url: Secret
+    token: Secret | None
+    timeout_s: int
+
+
+def post(name: str, webhook: Webhook, event: HookEvent) -> HookOutcome:
     """In a thread of its own: neither name lookups nor slow answers keep to a socket's timeout."""
     answers: list[tuple[bool, str]] = []
     thread = threading.Thread(
-        target=lambda: answers.append(_posted(config, event_json(event))), daemon=True
+        target=lambda: answers.append(_posted(webhook, event_json(event))), daemon=True
     )
     thread.start()
-    thread.join(config.hook_timeout_s)
-    ok, told = answers[0] if answers else (False, f"no answer within {config.hook_timeout_s} s")
-    return HookOutcome(
-        name="failover.webhook.url", ok=ok, told=f"{_host(config)}: {told}", only_tells=True
-    )
+    thread.join(webhook.timeout_s)
+    ok, told = answers[0] if answers else (False, f"no answer within {webhook.timeout_s} s")
+    return HookOutcome(name=name, ok=ok, told=f"{_host(webhook)}: {told}", only_tells=True)
 
 
-def _host(config: RecoveryConfig) -> str:
+def _host(webhook: Webhook) -> str:
     """All that may be told of the address: path and query are often a password."""
-    assert config.webhook_url is not None
     with suppress(ValueError):
-        return urlsplit(config.webhook_url.reveal()).hostname or "webhook"
+        return urlsplit(webhook.url.reveal()).hostname or "webhook"
     return "webhook"
 
 
-def _posted(config: RecoveryConfig, body: bytes) -> tuple[bool, str]:
-    assert config.webhook_url is not None
+def _posted(webhook: Webhook, body: bytes) -> tuple[bool, str]:
     headers = {"Content-Type": "application/json", "User-Agent": "heliograph"}
-    if config.webhook_token is not None:
-        headers["Authorization"] = f"Bearer {config.webhook_token.reveal()}"
+    if webhook.token is not None:
+        headers["Authorization"] = f"Bearer {webhook.token.reveal()}"
     # These handlers alone: no file: or ftp: URLs, and no redirects, which would take the token to
     # another host and turn the POST into a GET.
     opener = OpenerDirector()
     for handler in (ProxyHandler(), HTTPHandler(), HTTPSHandler()):
         opener.add_handler(handler)
     try:
-        request = Request(config.webhook_url.reveal(), data=body, headers=headers, method="POST")
-        answer = opener.open(request, timeout=config.hook_timeout_s)
+        request = Request(webhook.url.reveal(), data=body, headers=headers, method="POST")
+        answer = opener.open(request, timeout=webhook.timeout_s)
         if answer is None:
             return False, "neither http nor https"
         with answer:

@@ -202,7 +202,10 @@ class Journal(Generic[C]):
 
     def choices_text(self, choices: C) -> str:
         """`mode planned`, as an operator reads it."""
-        return ", ".join(f"{name} {value}" for name, value in self._choices.dump(choices).items())
+        return ", ".join(
+            f"{name} {' '.join(value) if isinstance(value, list) else value}"
+            for name, value in self._choices.dump(choices).items()
+        )
 
     async def _write_head(self, procedure: Procedure[C]) -> None:
         head = _Head(

@@ -93,6 +93,11 @@ def look(
 def _look(
     config: MirrorConfig, flow: FlowConfig, begin: WalkFrom, progress: Progress
 ) -> FlowFinding:
+    if flow.transforms:
+        raise MirrorError(
+            f"{flow.id}: its transforms change records, so what MirrorMaker 2 mirrored cannot be "
+            "compared with the source; adopt it without them, and set them afterwards"
+        )
     _require_stopped(config, flow)
     source_admin = ClusterAdmin(config.source_of(flow.id))
     target_admin = ClusterAdmin(config.target_of(flow.id))

@@ -19,7 +19,6 @@ from heliograph.model import ClusterAlias, FlowId, TopicName
 
 SOURCE_CONNECTOR: Final = "MirrorSourceConnector"
 """What a dedicated MirrorMaker 2 calls the connector that copies records."""
-OFFSETS_PARTITIONS: Final = 25
 JSON_BYTES_MAX: Final = 4_096
 PARTITION_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1

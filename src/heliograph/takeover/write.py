@@ -24,17 +24,15 @@ from heliograph.ledger.entries import (
     RUNS_PER_ENTRY_MAX,
     Entry,
     FlowEntry,
-    FlowKey,
     HeadEntry,
     StartEntry,
-    Tombstone,
     new_author,
     runs_entries,
 )
 from heliograph.ledger.entry_codec import encode
 from heliograph.ledger.heads import settled_head
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
-from heliograph.ledger.mark import new_flow_producer
+from heliograph.ledger.mark import new_flow_producer, renewed
 from heliograph.ledger.runs import Run
 from heliograph.model import FlowId
 from heliograph.takeover.verdict import LaneFinding, Verdict
@@ -115,7 +113,7 @@ async def _renew_producer(
         raise InvariantError("a ledger with lanes names no producer")
     producer_id, epoch = await new_flow_producer(ledger.target, old.flow)
     new = replace(old, producer_id=producer_id, producer_epoch=epoch, created_ms=now_ms())
-    await ledger.store.write([Tombstone(key=FlowKey(producer_id=old.producer_id)), new])
+    await ledger.store.write(renewed(ledger.store.view, new))
 
 
 def lane_entries(found: LaneFinding, author: str) -> list[Entry]:

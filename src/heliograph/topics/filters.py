@@ -83,6 +83,21 @@ class Patterns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What a filter says of one name, and by which key of the configuration."""
+
+    wanted: bool
+    why: str
+    key: str
+    """`topics`, `topics.exclude` and the like; empty where no key decides."""
+
+    @property
+    def is_excluded(self) -> bool:
+        """Whether a pattern keeps the name out, rather than none asking for it."""
+        return self.key.endswith(".exclude")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PatternTopicFilter:
     """MirrorMaker 2's `DefaultTopicFilter`: `topics` and `topics.exclude`."""
 
@@ -140,6 +155,41 @@ class PythonFilter:
         return answer
 
 
+def topic_ruling(names: PatternTopicFilter | PythonFilter, topic: str) -> Ruling:
+    """What the flow's own filter says of a topic; raises `PluginFailed`."""
+    if isinstance(names, PythonFilter):
+        return _python_ruling(names, TOPIC_FILTER_KEY, names.should_mirror(topic))
+    return _pattern_ruling(names.patterns, "topics", topic)
+
+
+def group_ruling(flow: FlowConfig, group: str) -> Ruling:
+    """As `group_filter` decides, with the reason; raises `ConfigError` and `PluginFailed`."""
+    if is_shadow(group):
+        return Ruling(wanted=False, why="a drill made it; such groups stay where they are", key="")
+    path = flow.groups.filter_class
+    if path == DEFAULT_GROUP_FILTER:
+        patterns = Patterns.of(flow.groups.include, flow.groups.exclude)
+        return _pattern_ruling(patterns, "groups", group)
+    found = _python_filter(flow, GROUP_FILTER_KEY, path, GROUP_FILTER_METHODS[0])
+    return _python_ruling(found, GROUP_FILTER_KEY, found.should_follow(group))
+
+
+def _python_ruling(names: PythonFilter, key: str, wanted: bool) -> Ruling:
+    asks = "asks for it" if wanted else "does not ask for it"
+    return Ruling(wanted=wanted, why=f"`{names.path}` {asks}", key=key)
+
+
+def _pattern_ruling(patterns: Patterns, key: str, name: str) -> Ruling:
+    excluded = patterns.excluded(name)
+    if excluded is not None:
+        why = f"matches {key}.exclude `{excluded.pattern}`"
+        return Ruling(wanted=False, why=why, key=f"{key}.exclude")
+    included = patterns.included(name)
+    if included is None:
+        return Ruling(wanted=False, why=f"no pattern of {key}", key=key)
+    return Ruling(wanted=True, why=f"matches {key} `{included.pattern}`", key=key)
+
+
 def topic_filter(flow: FlowConfig) -> PatternTopicFilter | PythonFilter:
     """The flow's `TopicFilter`; raises `ConfigError` where its class cannot be used."""
     path = flow.topic_filter_class
@@ -153,19 +203,30 @@ def group_filter(flow: FlowConfig) -> GroupFilter:
     path = flow.groups.filter_class
     if path == DEFAULT_GROUP_FILTER:
         groups = Patterns.of(flow.groups.include, flow.groups.exclude)
-        return _NoShadows(filter=PatternGroupFilter(patterns=groups))
+        return _NoneOfOurs(filter=PatternGroupFilter(patterns=groups), lag=_lag_groups(flow))
     found = _python_filter(flow, GROUP_FILTER_KEY, path, GROUP_FILTER_METHODS[0])
-    return _NoShadows(filter=found)
+    return _NoneOfOurs(filter=found, lag=_lag_groups(flow))
+
+
+def _lag_groups(flow: FlowConfig) -> re.Pattern[str] | None:
+    """Groups that this flow and others like it commit on their sources (`lag.group`)."""
+    if flow.lag_group is None:
+        return None
+    parts = (re.escape(part) for part in re.split(r"\{source\}|\{target\}", flow.lag_group))
+    return re.compile(".+".join(parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _NoShadows:
-    """Whatever is asked for, groups that a drill made on one cluster stay there."""
+class _NoneOfOurs:
+    """Whatever is asked for, groups that Heliograph made on one cluster stay there."""
 
     filter: GroupFilter
+    lag: re.Pattern[str] | None
 
     def should_follow(self, group: str) -> bool:
-        return not is_shadow(group) and self.filter.should_follow(group)
+        if is_shadow(group) or (self.lag is not None and self.lag.fullmatch(group)):
+            return False
+        return self.filter.should_follow(group)
 
 
 def config_filter(flow: FlowConfig) -> ConfigFilter:

@@ -8,16 +8,25 @@ operator's own is a Python class, constructed with the keyword arguments `source
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from heliograph.config.plugins import POLICY_METHODS, UnusableClass, is_python_path, load_class
 from heliograph.config.schema import FlowConfig
+from heliograph.config.sections import NamingPolicyConfig
+from heliograph.config.transforms import TransformConfig
 from heliograph.errors import ConfigError, PluginFailed
 from heliograph.model import ClusterAlias, TopicName
+from heliograph.topics.routes import Route, renamed, routes_of
 
 HEARTBEATS: Final = TopicName("heartbeats")
 LEDGER_PREFIX: Final = "heliograph-ledger."
+LETTERS_PREFIX: Final = "heliograph-letters."
+"""Before the alias of the source whose dead letters are in the topic."""
+CANARY_PREFIX: Final = "heliograph-canary-"
+"""Before the alias of the cluster that the canary begins at. No dot: a name with dots would look
+like one that a mirror has renamed."""
 _SEPARATOR_DEFAULT: Final = "."
 POLICY_KEY: Final = "replication.policy.class"
 _JAVA_PACKAGE: Final = "org.apache.kafka.connect.mirror."
@@ -88,7 +97,7 @@ class DefaultReplicationPolicy:
     def is_internal(self, topic: TopicName) -> bool:
         # As Kafka 4 has it (KIP-1074): users may end names in `internal`.
         return (
-            topic.startswith(("__", ".", LEDGER_PREFIX))
+            topic.startswith(("__", ".", LEDGER_PREFIX, LETTERS_PREFIX))
             or (topic.startswith("mm2") and topic.endswith(self._internal_suffix))
             or topic.endswith(self._checkpoints_suffix)
         )
@@ -215,6 +224,32 @@ class PythonPolicy:
         return PluginFailed(f"`{self._path}`: {method}({name!r}) {what}")
 
 
+class RoutedPolicy:
+    """A policy whose names go through the flow's `RegexRouter`s, as records do in Connect.
+
+    In MirrorMaker 2 the records alone go to the topic of the new name; here all that has a name
+    does: the topic that is created, its configs and ACLs, the map, checkpoints and groups. What a
+    name says of its origin is read from the new name, by the policy: a name without the alias has
+    nothing by which a cycle would be known, as under `IdentityReplicationPolicy`.
+    """
+
+    def __init__(self, policy: NamingPolicy, routes: tuple[Route, ...]) -> None:
+        self._policy, self._routes = policy, routes
+        self.topic_source = policy.topic_source
+        self.upstream_topic = policy.upstream_topic
+        self.is_internal = policy.is_internal
+        self.is_mirror_bookkeeping = policy.is_mirror_bookkeeping
+        self.offset_syncs_topic = policy.offset_syncs_topic
+        self.checkpoints_topic = policy.checkpoints_topic
+
+    def target_topic(self, topic: TopicName) -> TopicName:
+        named = self._policy.target_topic(topic)
+        if is_heartbeats(self._policy, topic) or canary_source(self._policy, topic) is not None:
+            # The mirror's own records are found by their names.
+            return named
+        return renamed(self._routes, topic, named)
+
+
 _POLICIES: Final[dict[str, type[DefaultReplicationPolicy]]] = {
     "DefaultReplicationPolicy": DefaultReplicationPolicy,
     "IdentityReplicationPolicy": IdentityReplicationPolicy,
@@ -224,7 +259,17 @@ _POLICIES: Final[dict[str, type[DefaultReplicationPolicy]]] = {
 def naming_policy(flow: FlowConfig) -> NamingPolicy:
     """The policy of a flow: MirrorMaker 2's by class name, with or without its package, or one of
     the operator's own as `module:Class`."""
-    path = flow.policy.class_path
+    return naming_policy_of(flow.policy, source_alias(flow), str(flow.id), flow.transforms)
+
+
+def naming_policy_of(
+    policy: NamingPolicyConfig,
+    source: ClusterAlias,
+    place: str,
+    transforms: Sequence[TransformConfig] = (),
+) -> NamingPolicy:
+    """As `naming_policy`, for who has no whole flow; errors begin with `place`."""
+    path = policy.class_path
     problems: list[str] = []
     found: type[Any] | None = None
     if is_python_path(path):
@@ -240,25 +285,28 @@ def naming_policy(flow: FlowConfig) -> NamingPolicy:
                 f"{POLICY_KEY}: {path} is not a known policy; use {known}, "
                 "or a Python class written `module:Class`"
             )
-    if not flow.policy.separator:
+    if not policy.separator:
         problems.append("replication.policy.separator: is empty, so no name could be read back")
     if found is None or problems:
-        raise ConfigError(str(flow.id), tuple(problems))
-    return _constructed(flow, found)
+        raise ConfigError(place, tuple(problems))
+    made, routes = _constructed(policy, source, place, found), routes_of(transforms)
+    return RoutedPolicy(made, routes) if routes else made
 
 
-def _constructed(flow: FlowConfig, found: type[Any]) -> NamingPolicy:
-    path = flow.policy.class_path
+def _constructed(
+    policy: NamingPolicyConfig, source: ClusterAlias, place: str, found: type[Any]
+) -> NamingPolicy:
+    path = policy.class_path
     try:
         made = found(
-            source=source_alias(flow),
-            separator=flow.policy.separator,
-            internal_separator_enabled=flow.policy.internal_separator_enabled,
+            source=source,
+            separator=policy.separator,
+            internal_separator_enabled=policy.internal_separator_enabled,
         )
     except Exception as exc:  # foreign code may raise anything
         said = f"{type(exc).__name__}: {exc}"
         why = f"{POLICY_KEY}: is `{path}`, which cannot be constructed: {said}"
-        raise ConfigError(str(flow.id), (why,)) from exc
+        raise ConfigError(place, (why,)) from exc
     if not is_python_path(path):
         assert isinstance(made, DefaultReplicationPolicy)
         return made
@@ -286,6 +334,21 @@ def original_topic(policy: NamingPolicy, topic: TopicName) -> TopicName:
 
 def is_heartbeats(policy: NamingPolicy, topic: TopicName) -> bool:
     return original_topic(policy, topic) == HEARTBEATS
+
+
+def canary_topic(source: ClusterAlias) -> TopicName:
+    """The topic, on `source`, that canaries of all flows from there are written to."""
+    return TopicName(CANARY_PREFIX + source)
+
+
+def canary_source(policy: NamingPolicy, topic: TopicName) -> ClusterAlias | None:
+    """Where canaries of this topic begin, however many hops away; None for any other topic."""
+    if CANARY_PREFIX not in topic:
+        return None
+    origin = original_topic(policy, topic)
+    if not origin.startswith(CANARY_PREFIX):
+        return None
+    return ClusterAlias(origin.removeprefix(CANARY_PREFIX))
 
 
 def is_cycle(policy: NamingPolicy, topic: TopicName, target: ClusterAlias) -> bool:

@@ -13,10 +13,17 @@ from heliograph.broker.view import ClusterView
 from heliograph.config.schema import FlowConfig
 from heliograph.errors import PluginFailed
 from heliograph.model import ClusterAlias, FlowId, TopicName
-from heliograph.topics.filters import PatternTopicFilter, PythonFilter, topic_filter
+from heliograph.topics.filters import (
+    PatternTopicFilter,
+    PythonFilter,
+    Ruling,
+    topic_filter,
+    topic_ruling,
+)
 from heliograph.topics.naming import (
     LEDGER_PREFIX,
     NamingPolicy,
+    canary_source,
     is_cycle,
     is_heartbeats,
     naming_policy,
@@ -29,7 +36,10 @@ BROKER_TOPICS: Final = frozenset(
 """Topics brokers write for themselves; a copy under the same name would corrupt their state."""
 
 HEARTBEATS: Final = "heartbeats"
+CANARY: Final = "canary"
 """Why a topic is mirrored that nothing in `topics` asks for."""
+HEARTBEATS_KEY: Final = "heartbeats.replication.enabled"
+CANARY_KEY: Final = "canary.enabled"
 Choice = Callable[[TopicName], tuple[bool, str] | None]
 """What operators decided about a topic: whether it is mirrored, and why; None leaves it to the
 configuration, which is weaker."""
@@ -58,6 +68,8 @@ class TopicDecision:
     why: str
     target: TopicName | None = None
     """The name on the target; None unless mirrored."""
+    key: str = ""
+    """The key of the configuration that decides; empty where none does: a decision, or its name."""
 
     @property
     def is_problem(self) -> bool:
@@ -90,6 +102,8 @@ class _Rules:
     policy: NamingPolicy
     heartbeats: bool
     """KIP-1089: whether heartbeats are mirrored whatever the filter says."""
+    canaries: bool
+    """The same of canaries."""
     in_full: frozenset[str]
     """Topics that `topics` spells out."""
     choice: Choice
@@ -107,6 +121,7 @@ def select_topics(
         names=topic_filter(flow),
         policy=naming_policy(flow),
         heartbeats=flow.heartbeats.replicated,
+        canaries=flow.canary.enabled,
         in_full=frozenset(name for name in spelled if name is not None),
         target=target_alias(flow),
         choice=choice,
@@ -173,50 +188,59 @@ def _unmatched(
 def _decide(topic: TopicName, rules: _Rules) -> TopicDecision:
     left_out: Verdict | None = None
     try:
-        left_out, why = _filtered(topic, rules)
-        return _named(topic, rules, left_out, why)
+        ruling = _ruling(topic, rules)
+        left_out = _left_out(ruling, rules.choice(topic) is not None)
+        return _named(topic, rules, left_out, ruling)
     except PluginFailed as exc:
         # A name nobody asked for is no problem, whatever the policy makes of it.
-        verdict, why = (Verdict.FAILED, str(exc)) if left_out is None else (left_out, why)
-        return TopicDecision(topic=topic, verdict=verdict, why=why)
+        if left_out is None:
+            return TopicDecision(topic=topic, verdict=Verdict.FAILED, why=str(exc))
+        return TopicDecision(topic=topic, verdict=left_out, why=ruling.why, key=ruling.key)
 
 
-def _named(topic: TopicName, rules: _Rules, left_out: Verdict | None, why: str) -> TopicDecision:
+def _named(
+    topic: TopicName, rules: _Rules, left_out: Verdict | None, ruling: Ruling
+) -> TopicDecision:
     heartbeats = rules.heartbeats and is_heartbeats(rules.policy, topic)
+    canary = canary_source(rules.policy, topic)
     target = rules.policy.target_topic(topic)
 
     internal = _internal_because(topic, target, rules)
     if internal is not None:
         return TopicDecision(topic=topic, verdict=Verdict.INTERNAL, why=internal)
-    if left_out is not None and not heartbeats:
-        return TopicDecision(topic=topic, verdict=left_out, why=why)
-    if is_cycle(rules.policy, topic, rules.target):
+    by_itself = heartbeats or (canary is not None and rules.canaries)
+    if left_out is not None and not by_itself:
+        return TopicDecision(topic=topic, verdict=left_out, why=ruling.why, key=ruling.key)
+    # An identity policy has no hops in its names, and would bring canaries home.
+    if canary == rules.target or is_cycle(rules.policy, topic, rules.target):
         why = f"its name says it came from {rules.target}"
         return TopicDecision(topic=topic, verdict=Verdict.CYCLE, why=why)
     illegal = _illegal_because(target)
     if illegal is not None:
         return TopicDecision(topic=topic, verdict=Verdict.FAILED, why=illegal)
     if left_out is not None:
-        why = HEARTBEATS
-    return TopicDecision(topic=topic, verdict=Verdict.MIRRORED, why=why, target=target)
+        ruling = (
+            Ruling(wanted=True, why=HEARTBEATS, key=HEARTBEATS_KEY)
+            if heartbeats
+            else Ruling(wanted=True, why=CANARY, key=CANARY_KEY)
+        )
+    return TopicDecision(
+        topic=topic, verdict=Verdict.MIRRORED, why=ruling.why, target=target, key=ruling.key
+    )
 
 
-def _filtered(topic: TopicName, rules: _Rules) -> tuple[Verdict | None, str]:
-    """The verdict of decision or filter alone, None where it wants the topic, and its reason."""
-    names, chosen = rules.names, rules.choice(topic)
+def _ruling(topic: TopicName, rules: _Rules) -> Ruling:
+    """Of a decision, or else of the filter alone."""
+    chosen = rules.choice(topic)
     if chosen is not None:
-        return (None if chosen[0] else Verdict.EXCLUDED), chosen[1]
-    if isinstance(names, PythonFilter):
-        if names.should_mirror(topic):
-            return None, f"`{names.path}` asks for it"
-        return Verdict.NOT_MATCHED, f"`{names.path}` does not ask for it"
-    excluded = names.patterns.excluded(topic)
-    if excluded is not None:
-        return Verdict.EXCLUDED, f"matches topics.exclude `{excluded.pattern}`"
-    included = names.patterns.included(topic)
-    if included is None:
-        return Verdict.NOT_MATCHED, "no pattern of topics"
-    return None, f"matches topics `{included.pattern}`"
+        return Ruling(wanted=chosen[0], why=chosen[1], key="")
+    return topic_ruling(rules.names, topic)
+
+
+def _left_out(ruling: Ruling, is_decided: bool) -> Verdict | None:
+    if ruling.wanted:
+        return None
+    return Verdict.EXCLUDED if is_decided or ruling.is_excluded else Verdict.NOT_MATCHED
 
 
 def _internal_because(topic: TopicName, target: TopicName, rules: _Rules) -> str | None:

@@ -139,20 +139,21 @@ def parse_header(window: memoryview) -> BatchHeader | None:
         raise CorruptBatch(base_offset, f"{count} records in {last_delta + 1} offsets")
     if len(window) < size_bytes:
         return None
+    # In the order of the fields: names for each of them would take as long as all the rest.
     return BatchHeader(
-        base_offset=base_offset,
-        size_bytes=size_bytes,
-        leader_epoch=leader_epoch,
-        magic=magic,
-        crc=crc,
-        attributes=attributes,
-        last_offset_delta=last_delta,
-        base_timestamp_ms=base_ms,
-        max_timestamp_ms=max_ms,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=sequence,
-        record_count=count,
+        base_offset,
+        size_bytes,
+        leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_delta,
+        base_ms,
+        max_ms,
+        producer_id,
+        producer_epoch,
+        sequence,
+        count,
     )
 
 

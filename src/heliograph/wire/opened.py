@@ -39,7 +39,7 @@ def open_records(
     """
     if not header.record_count:
         return []
-    plain = _decompressed(batch, header, decompressed_bytes_max)
+    plain = decompressed(batch, header, decompressed_bytes_max)
     try:
         return _stretches(_decoded(plain), header)
     except UnicodeDecodeError:
@@ -49,7 +49,7 @@ def open_records(
         raise CorruptBatch(header.base_offset, f"record: {exc}") from exc
 
 
-def _decompressed(batch: memoryview, header: BatchHeader, bytes_max: int) -> memoryview:
+def decompressed(batch: memoryview, header: BatchHeader, bytes_max: int) -> memoryview:
     if header.compression == Codec.NONE:
         return batch
     records = decompress(

@@ -42,6 +42,11 @@ class ProducedPartition(NamedTuple):
     message: str | None
 
 
+class ProduceAnswer(NamedTuple):
+    throttle_ms: int
+    partitions: list[ProducedPartition]
+
+
 def produce_request(
     batches: Iterable[tuple[TopicKey, int, memoryview | bytes]], *, timeout_ms: int
 ) -> list[bytes | memoryview]:
@@ -65,6 +70,10 @@ def produce_request(
 
 
 def parse_produce_answer(body: memoryview, *, by_id: bool = False) -> list[ProducedPartition]:
+    return parse_produce(body, by_id=by_id).partitions
+
+
+def parse_produce(body: memoryview, *, by_id: bool = False) -> ProduceAnswer:
     fields = Fields(body)
     found: list[ProducedPartition] = []
     for _ in range(fields.count(3)):
@@ -72,9 +81,9 @@ def parse_produce_answer(body: memoryview, *, by_id: bool = False) -> list[Produ
         rows = range(fields.count(_PARTITION_PLAIN.size))
         found.extend(_parse_partition(fields, topic) for _ in rows)
         fields.tags()
-    fields.int32()  # throttle time: the broker mutes the connection by itself (KIP-219)
+    throttle_ms = fields.int32()  # the broker mutes the connection by itself (KIP-219)
     fields.tags()
-    return found
+    return ProduceAnswer(throttle_ms, found)
 
 
 def _parse_partition(fields: Fields, topic: TopicKey) -> ProducedPartition:

@@ -51,6 +51,7 @@ __all__ = [
     "coalesce_records",
     "coalesce_window",
     "reencode_records",
+    "sealed",
 ]
 
 _PEEK: Final = struct.Struct(">qiibIhi30xi")
@@ -237,10 +238,11 @@ def _transcode(opened: Sequence[_Opened], from_offset: int, codec: int) -> Reenc
     except (CorruptRecordException, OverflowError, MemoryError) as exc:
         # A length near 2^63 overflows the decoder's own check and meets the allocator instead.
         raise CorruptBatch(base_offset, f"record: {exc}") from exc
-    return _sealed(builder.build(), starts, codec) if count else None
+    return sealed(builder.build(), starts, codec) if count else None
 
 
-def _sealed(plain: bytearray, starts: list[tuple[int, int]], codec: int) -> ReencodedBatch:
+def sealed(plain: bytearray, starts: list[tuple[int, int]], codec: int) -> ReencodedBatch:
+    """What the compiled builder made, compressed; `starts`: as of `seal`."""
     base_timestamp_ms, max_timestamp_ms = _TIMES.unpack_from(plain, _TIMES_AT)
     (record_count,) = _COUNT.unpack_from(plain, _COUNT_AT)
     if codec != Codec.NONE:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from heliograph.clock import now_ms
@@ -11,9 +12,13 @@ from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.decisions.decision import Decision, Verb, scope_of
 from heliograph.decisions.orders import orders_of
 from heliograph.decisions.record import decision_entry, decisions_of
-from heliograph.driver.run import LiveMirror, RunStatus
+from heliograph.driver.lag_book import facts_of
+from heliograph.driver.live import LiveMirror, RunStatus
 from heliograph.engine.supervisor import SlotHealth, SlotState
 from heliograph.errors import BrokerUnreachable
+from heliograph.lag.figures import LagReport
+from heliograph.lag.folding import lag_report
+from heliograph.lag.lanes import lane_lag
 from heliograph.ledger.access import LedgerAccess
 from heliograph.ledger.entries import Entry, LossEntry, StartEntry, Tombstone
 from heliograph.ledger.leadership import Leaderships, Leading
@@ -106,6 +111,14 @@ class PretendLedgers:
             raise BrokerUnreachable("cluster A: no answer in time")
         return question(self._read(flow))
 
+    async def ask_recent(
+        self, flow: FlowId, question: Callable[[LedgerView], T], age_s_max: float
+    ) -> T:
+        return question(self._read(flow))
+
+    def age_s(self, flow: FlowId) -> float:
+        return math.inf if flow in self.silent else 0.5
+
     def decided(self, flow: FlowId) -> tuple[Decision, ...]:
         return decisions_of(self._read(flow))
 
@@ -181,4 +194,21 @@ def live(
         decided=lambda flow: orders_of(ledgers.decided(flow), now_ms()),
         loads=lambda: {each.lane: LaneLoad(bytes_per_s=12.34, lag_bytes=0) for each in lanes or ()},
         resume=more.get("resume", lambda _: None),
+        lag=_lag_of(lanes or ()),
     )
+
+
+def _lag_of(lanes: tuple[LaneProgress, ...]) -> Callable[[], Awaitable[LagReport]]:
+    """As a driver would tell that has looked once."""
+    report = lag_report(
+        (
+            lane_lag(facts_of(each, None, heard=True), None, None, at_s=0.0, now_ms=now_ms())
+            for each in lanes
+        ),
+        now_ms(),
+    )
+
+    async def lag() -> LagReport:
+        return report
+
+    return lag

@@ -10,7 +10,7 @@ from heliograph.config.schema import MirrorConfig
 from heliograph.connect.herder import WorkerFacts
 from heliograph.connect.model import Connector, TargetState
 from heliograph.connect.translate import Errors, errors_of
-from heliograph.driver.run import LiveMirror
+from heliograph.driver.live import LiveMirror
 from heliograph.model import LaneId
 from tests.unit.api.pretend import CONFIG, live
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.api.connecting import app_of, client_of, config_of, kept
 from tests.unit.api.pretend_herder import PretendHerder
-from tests.unit.api.test_connect import app_of, client_of, config_of, kept
 
 TASK_STATES = ("RUNNING", "FAILED", "PAUSED", "RESTARTING", "UNASSIGNED")
 TASK = {"connector": str, "task": int}

@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.soaking import in_soak
+from tests.unit.api.connecting import MIRROR, app_of, client_of, config_of, kept
 from tests.unit.api.pretend_herder import PretendHerder
-from tests.unit.api.test_connect import MIRROR, app_of, client_of, config_of, kept
 
 HERDER = PretendHerder(kept("src"), kept("stopped", source_cluster_alias="S"))
 CLIENT = client_of(app_of(HERDER))
@@ -52,7 +53,9 @@ ROUTES = st.sampled_from(
 
 
 @given(route=ROUTES, body=VALUES | CONFIGS | PATCHED | st.builds(dict, name=VALUES, config=CONFIGS))
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=in_soak(1_000, ci=100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 def test_no_body_is_a_bug(route: tuple[str, str], body: Any) -> None:
     method, path = route
     HERDER.kept = {"src": kept("src")}

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 import trustme
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from heliograph.api.server import api_service
 from heliograph.config.api import Address, ApiConfig, ApiTlsConfig
@@ -58,6 +59,28 @@ def test_a_plain_server_answers_leaves_signals_alone_and_frees_its_port() -> Non
 
     assert status == 200
     assert during is before
+
+
+def test_a_connection_that_was_not_told_of_the_end_is_closed_with_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As one that is accepted between the server's last look and its end.
+    monkeypatch.setattr(H11Protocol, "shutdown", lambda _: None)
+    monkeypatch.setattr("heliograph.api.server._STOP_S_MAX", 0.1)
+
+    async def played() -> bytes:
+        async with api_service(ApiConfig(listen=HERE))(live()) as address:
+            assert isinstance(address, Address)
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            await asyncio.sleep(0.05)
+        try:
+            return await asyncio.wait_for(reader.read(), 1)
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+
+    assert asyncio.run(played()) == b""
 
 
 def test_a_client_needs_a_certificate_and_a_token(

@@ -14,7 +14,7 @@ from heliograph.api.ureplicator import Controller, make_ureplicator_app
 from heliograph.clock import now_ms
 from heliograph.config.api import Address
 from heliograph.decisions.orders import standing_of
-from heliograph.driver.run import LiveMirror
+from heliograph.driver.live import LiveMirror
 from tests.unit.api.pretend import AB, LANES, PretendLedgers, live
 
 HERE = Address("127.0.0.1", 9000)

@@ -106,7 +106,7 @@ def test_a_second_seeder_that_comes_late_is_refused() -> None:
 
     cluster.before = race
 
-    with pytest.raises(LeaderMoved, match="another mirror has begun this lane"):
+    with pytest.raises(LeaderMoved, match="another mirror has written there as this producer"):
         seeded(cluster, 57)
 
     assert log.end == 60

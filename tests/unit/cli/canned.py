@@ -1,56 +1,41 @@
-"""Values for every `--json` document: each with something in every field, and one with nothing."""
+"""Values for `--json` documents: each with something in every field, and one with nothing.
+
+Those of commands that change something are in `canned_changes`.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
-from heliograph.acl import AclBinding, AclOperation, AclPattern, AclPermission
-from heliograph.audit.findings import Finding, FindingKind
-from heliograph.audit.repair import Refused, RepairReport
-from heliograph.audit.run import AuditReport, TopicTally
-from heliograph.audit.run import LaneFinding as AuditFinding
+from heliograph.audit.conflict_run import ConflictQuestion, ConflictReport, SideCounts
+from heliograph.audit.conflicts import KeyConflict, Place, TopicConflicts
+from heliograph.audit.trial import Fate, Trial, TriedRecord
 from heliograph.broker.group_view import GroupState
-from heliograph.broker.topic_changes import (
-    ConfigChange,
-    PartitionsToGrow,
-    TopicConfigChanges,
-    TopicToCreate,
-)
-from heliograph.cli.offset_tables import Answer
-from heliograph.compat.acl_plan import AclPlan
+from heliograph.cli.letters import letters_document, replay_document
 from heliograph.compat.mirror_client import NewestHeartbeat
-from heliograph.compat.own_topics import OwnTopic
+from heliograph.config.schema import FlowConfig
 from heliograph.decisions.decision import Decision, Scope, Verb
 from heliograph.decisions.orders import orders_of
-from heliograph.errors import BrokerUnreachable
-from heliograph.groups.commit import CommitReport
-from heliograph.groups.placement import GroupMove, GroupPlan, NoOffset, Strategy
-from heliograph.groups.snapshot import FlowSnapshot
-from heliograph.inspect.dry_run import FlowPlan, OwnTopicOutlook, TopicOutlook
+from heliograph.health.listing import AlarmRow, FlowAlarms
+from heliograph.health.note import Silence
+from heliograph.health.verdict import Cutover, FlowVerdict, Reason, Word
+from heliograph.inspect.flow_status import FlowStatus, LaneStatus, MirrorStatus
 from heliograph.inspect.groups import FlowGroups, GroupRow, GroupsStatus
 from heliograph.inspect.groups import Verdict as GroupVerdict
-from heliograph.inspect.reset import LaneReset
-from heliograph.inspect.status import FlowStatus, LaneStatus, MirrorStatus
 from heliograph.inspect.topology import ClusterSeen, FlowSeen, HeartbeatsSeen, Topology
 from heliograph.inspect.waiting import WaitingLane
 from heliograph.ledger.drill_note import LastDrill
 from heliograph.ledger.entries import LeaseEntry
 from heliograph.ledger.fence import Fence
+from heliograph.ledger.pipeline_note import PipelineFigures, PipelineState
 from heliograph.ledger.translate import Clamped
+from heliograph.letters.command import ListedLetter
+from heliograph.letters.letter import ReadLetter
+from heliograph.letters.replay import Outcome, Replay, Replayed
 from heliograph.model import ClusterAlias, FlowId, LaneId, OffsetRange, TopicName, TopicPartition
-from heliograph.spark_checkpoint.move import CheckpointTranslation
-from heliograph.spark_checkpoint.translate import PartitionMove
-from heliograph.takeover.adopt import FlowFinding
-from heliograph.takeover.alignment import Repeat
-from heliograph.takeover.release import FlowRelease, LaneRelease, ReleaseAction
-from heliograph.takeover.verdict import ComparedFrom, LaneFinding, Verdict
-from heliograph.topics.provisioning import PlanNote, Provisioning, Severity
-from heliograph.topics.selection import Selection, TopicDecision
-from heliograph.topics.selection import Verdict as TopicVerdict
-from heliograph.wire.mirror_records import OffsetSync
+from heliograph.transform.record import Failure
+from heliograph.tune.command import TuneReport, TuneWishes
+from heliograph.tune.knee import Peak, Side, Step
 
 A, B, C = ClusterAlias("A"), ClusterAlias("B"), ClusterAlias("C")
 AB, BA = FlowId(source=A, target=B), FlowId(source=B, target=A)
@@ -144,6 +129,22 @@ STATUS = MirrorStatus(
                 groups=2,
                 compared_records=10,
             ),
+            pipelines=(
+                PipelineFigures(
+                    name="masked",
+                    state=PipelineState.STALLED,
+                    reason="column value is missing",
+                    at_ms=1_700_000_000_005,
+                    batch=7,
+                    batch_ms=250,
+                    batch_at_ms=1_700_000_000_004,
+                    records_read=90,
+                    rows_written=80,
+                    records_per_s=360.5,
+                    lag_records=4,
+                    restarts=2,
+                ),
+            ),
             waiting=(
                 WaitingLane(
                     lane=LaneId(flow=AB, source=TopicPartition(topic=ORDERS, partition=5)),
@@ -198,66 +199,6 @@ GROUPS = GroupsStatus(
     ),
 )
 
-_MOVE = GroupMove(
-    group="billing",
-    source=SOURCE,
-    target=TARGET,
-    source_offset=50,
-    target_offset=48,
-    exact_offset=47,
-    clamped="before",
-    lag_records=12,
-    repeated_records=1,
-    skipped_records=0,
-    foreign_offsets=2,
-    as_of_ms=1_700_000_000_000,
-    origin="checkpoint",
-    committed_offset=40,
-    metadata="m",
-    note="nearest",
-)
-OFFSETS = Answer(
-    flow=AB,
-    at_ms=1_700_000_000_000,
-    time_ms=1_600_000_000_000,
-    known=cast(
-        FlowSnapshot,
-        SimpleNamespace(source_problem="no answer", problems=("half",), garbage_checkpoints=3),
-    ),
-    placing=GroupPlan(
-        strategy=Strategy.TIME,
-        moves=(_MOVE,),
-        unplaced=(
-            NoOffset(
-                group="audit",
-                source=SOURCE,
-                target=None,
-                source_offset=None,
-                as_of_ms=None,
-                origin=None,
-                why="not mirrored",
-            ),
-        ),
-    ),
-    report=CommitReport(
-        committed=("billing",),
-        unchanged=("x",),
-        active=("y",),
-        problems={"z": "not coordinator"},
-        is_refused=False,
-    ),
-)
-OFFSETS_DRY = Answer(
-    flow=AB,
-    at_ms=1_700_000_000_000,
-    time_ms=None,
-    known=cast(
-        FlowSnapshot, SimpleNamespace(source_problem="", problems=(), garbage_checkpoints=0)
-    ),
-    placing=GroupPlan(strategy=Strategy.MAP, moves=()),
-    report=None,
-)
-
 TOPOLOGY = Topology(
     at_ms=1_700_000_000_000,
     clusters=(
@@ -303,257 +244,179 @@ TOPOLOGY = Topology(
     unknown=(C,),
 )
 
-ADOPT = (
-    FlowFinding(
-        flow=AB,
-        connector="MirrorSourceConnector",
-        offsets_topic="mm2-offsets.A.internal",
-        notes=("a note",),
-        lanes=(
-            LaneFinding(
-                lane=LANE,
-                target=TARGET,
-                verdict=Verdict.ADOPT,
-                stored_next=90,
-                next_source_offset=95,
-                target_next_offset=96,
-                compared_from=ComparedFrom(source=80, target=81),
-                compared_records=15,
-                repeats=(Repeat(source=span(80, 82), target=span(90, 92), records=2),),
-                foreign=(span(92, 93),),
-                foreign_records=1,
-                missing=(span(1, 2), span(4, 6)),
-                missing_records=3,
-                unsure=span(94, 95),
-                doubts=("a doubt",),
-                notes=("lane note",),
-            ),
-            LaneFinding(lane=LANE, target=TARGET, verdict=Verdict.REFUSED, problem="no"),
+CONFLICTS = ConflictReport(
+    question=ConflictQuestion(
+        flow=AB, topics=(TopicName("orders"),), window_ms=300_000, parquet=Path("found")
+    ),
+    topics=(
+        TopicConflicts(
+            topic="orders",
+            keys=9,
+            keys_on_both=3,
+            keys_in_conflict=2,
+            writes=[12, 4],
+            conflicting=[3, 2],
         ),
     ),
-    FlowFinding(flow=BA, problem="MirrorMaker 2 is running"),
-)
-
-RELEASE = (
-    FlowRelease(
-        flow=AB,
-        offsets_topic="mm2-offsets.A.internal",
-        connector="MirrorSourceConnector",
-        notes=("a note",),
-        written=True,
-        lanes=(
-            LaneRelease(
-                lane=LANE,
-                target=TARGET,
-                action=ReleaseAction.RELEASE,
-                next_source_offset=95,
-                stored_next=90,
-                sync=OffsetSync(
-                    topic=ORDERS, partition=3, upstream_offset=94, downstream_offset=93
-                ),
-            ),
-            LaneRelease(
-                lane=LANE,
-                target=TARGET,
-                action=ReleaseAction.REFUSED,
-                next_source_offset=0,
-                stored_next=None,
-                problem="no",
-            ),
+    worst=(
+        KeyConflict(
+            topic="orders",
+            key=b"\xff7",
+            writes=(5, 1),
+            conflicting=(2, 1),
+            closest_ms=9,
+            closest=(Place(0, 17, 1_000), Place(3, 4, 1_009)),
+            first_ms=900,
+            last_ms=1_009,
         ),
     ),
-    FlowRelease(flow=BA, problem="MirrorMaker 2 is running"),
+    counts=SideCounts(mirrored=(0, 500), keyless=(1, 0), damaged=(0, 0)),
+    problems=(),
+    notes=("orders is compacted on A: writes that compaction removed are not seen",),
+    seconds=1.25,
 )
-
-RESET = (
-    LaneReset(lane=LANE, position=90, before_offset=95, first_offset=0, offset=80),
-    LaneReset(
-        lane=LANE,
-        position=90,
-        before_offset=None,
-        first_offset=95,
-        offset=99,
-        remark="source topic recreated",
-    ),
-)
-
-
-def _acl(operation: AclOperation) -> AclBinding:
-    return AclBinding(
-        name=COPY,
-        pattern=AclPattern.LITERAL,
-        principal="User:ann",
-        host="*",
-        operation=operation,
-        permission=AclPermission.ALLOW,
-    )
-
-
-PLAN = (
-    FlowPlan(
-        flow=AB,
-        topics=(
-            TopicOutlook(
-                source=ORDERS, target=COPY, partitions=3, action="create", begun=False, why="topics"
-            ),
-            TopicOutlook(
-                source=TopicName("x"),
-                target=TopicName("A.x"),
-                partitions=1,
-                action="",
-                begun=True,
-                why="topics",
-            ),
-        ),
-        selection=Selection(
-            flow=AB,
-            decisions=(
-                TopicDecision(
-                    topic=ORDERS, verdict=TopicVerdict.MIRRORED, why="topics", target=COPY
-                ),
-                TopicDecision(topic=TopicName("z"), verdict=TopicVerdict.NOT_MATCHED, why="none"),
-            ),
-            absent=(),
-        ),
-        provisioning=Provisioning(
-            flow=AB,
-            to_create=(
-                TopicToCreate(
-                    source=ORDERS,
-                    name=COPY,
-                    partitions=3,
-                    replication_factor=2,
-                    configs={"cleanup.policy": "compact"},
-                ),
-            ),
-            to_grow=(PartitionsToGrow(name=TopicName("A.x"), partitions_before=1, partitions=2),),
-            notes=(),
-        ),
-        configs=(
-            TopicConfigChanges(
-                topic=TopicName("A.x"),
-                changes=(
-                    ConfigChange(name="retention.ms", value=None, before="7"),
-                    ConfigChange(name="segment.ms", value="9", before=None),
-                ),
-            ),
-        ),
-        acls=AclPlan(
-            flow=AB,
-            to_create=(_acl(AclOperation.READ),),
-            to_remove=(_acl(AclOperation.DESCRIBE),),
-            to_forget=(),
-            notes=(),
-        ),
-        notes=(PlanNote(topic=COPY, weight=Severity.PROBLEM, text="already holds records"),),
-        own_topics=(
-            OwnTopicOutlook(
-                topic=OwnTopic(
-                    what="ledger",
-                    cluster=B,
-                    name=TopicName("heliograph-ledger.A.internal"),
-                    replication_factor=2,
-                    factor_key="replication.factor",
-                    partitions=3,
-                ),
-                is_there=False,
-            ),
-        ),
-    ),
-    FlowPlan(flow=BA, problem="down", acls_unseen=BrokerUnreachable("cluster B did not answer")),
-)
-
-_COUNTS = Counter({FindingKind.MISSING: 2})
-AUDIT: tuple[list[AuditReport], list[RepairReport], float] = (
-    [
-        AuditReport(
-            flow=AB,
-            topics=(
-                TopicTally(
-                    topic=ORDERS,
-                    target_topic=COPY,
-                    lanes=3,
-                    records=100,
-                    bytes=5_000,
-                    unopened_records=90,
-                    expired_records=4,
-                    repaired_records=1,
-                    timestamps_compared=False,
-                    counts=_COUNTS,
-                ),
-            ),
-            findings=(
-                AuditFinding(
-                    lane=LANE,
-                    target=TARGET,
-                    finding=Finding(
-                        kind=FindingKind.MISSING,
-                        source=span(5, 7),
-                        target=span(9, 9),
-                        records=2,
-                        note="n",
-                    ),
-                ),
-                AuditFinding(
-                    lane=LANE,
-                    target=TARGET,
-                    finding=Finding(
-                        kind=FindingKind.FOREIGN, source=None, target=span(9, 10), records=1
-                    ),
-                ),
-            ),
-            problems=("B did not answer",),
-            compared_units=4,
-            unit_count=5,
-            seconds=1.23456,
-            notes=("a note",),
+TUNED = TuneReport(
+    wishes=TuneWishes(flow=AB, slots=(1, 2, 4)),
+    at_ms=1_800_000_000_000,
+    load="a scratch topic of 1 GB in records of 1,000 bytes, 8 partitions",
+    steps=tuple(
+        Step(
+            slots=slots,
+            seconds=10.0,
+            records=1_000 * rate,
+            bytes=10_000_000 * rate,
+            cpu_s=2.5,
+            source=Side(bytes=10_000_000 * rate, requests=40, answer_ms=12.5, throttle_ms=0),
+            target=Side(bytes=10_000_000 * rate, requests=0, answer_ms=None, throttle_ms=7),
         )
-    ],
-    [
-        RepairReport(
-            appended={LANE: (span(5, 6), span(6, 7))},
-            refused=(
-                Refused(
-                    lane=LANE,
-                    kind=FindingKind.FOREIGN,
-                    source=None,
-                    target=span(9, 10),
-                    records=1,
-                    why="a record cannot be taken out of a log",
-                ),
+        for slots, rate in ((1, 98), (2, 180), (4, 198))
+    ),
+    peak=Peak(
+        at_ms=1_799_000_000_000,
+        bytes_per_s=18e6,
+        records_per_s=18_000,
+        mean_bytes_per_s=9e6,
+        hours=72,
+        topics=(("orders", 17e6), ("logs", 1e6)),
+    ),
+    notes=("8 slots could not be tried: Spark has room for 4 slots at the moment",),
+)
+VERDICTS = (
+    FlowVerdict(
+        flow=AB,
+        word=Word.BEHIND,
+        reasons=(Reason(word=Word.BEHIND, text="records wait for 301 s: orders-0"),),
+        cutover=Cutover(
+            reasons=("records wait for 301 s: orders-0", "no drill was made"),
+            remarks=("a failover writes offsets of: billing",),
+        ),
+    ),
+)
+_SILENCE = Silence(
+    id="0123456789", alarm="lag", who="ann", at_ms=1, until_ms=7_200_001, why="a reload"
+)
+ALARMS = (
+    FlowAlarms(
+        flow="A->B",
+        alarms=(
+            AlarmRow(
+                id="3f2a9c41d0",
+                alarm="lag:orders",
+                state="open",
+                text="records wait for 301 s",
+                raised_ms=1,
+                ended_ms=None,
+                silenced=_SILENCE,
             ),
-        )
-    ],
-    2.34567,
+            AlarmRow(
+                id="41d03f2a9c",
+                alarm="canary",
+                state="ended",
+                text="the canary is late by 31 s",
+                raised_ms=1,
+                ended_ms=61_000,
+                silenced=None,
+            ),
+        ),
+        silences=(_SILENCE,),
+    ),
 )
 
-CHECKPOINT = CheckpointTranslation(
+SAMPLE = {
+    "flow": "A->B",
+    "pipeline": "masked",
+    "rows": (
+        {
+            "topic": "out",
+            "partition": 1,
+            "timestamp_ms": 1_700_000_000_000,
+            "key": "k",
+            "value": None,
+            "headers": ("a=1",),
+        },
+    ),
+}
+TRIAL = Trial(
     flow=AB,
-    directory=Path("/data/query"),
-    out=Path("/data/copy"),
-    layout=2,
-    batch=7,
-    is_committed=False,
-    left_out_batches=1,
-    moves=(
-        PartitionMove(
-            query_source="0",
-            source=SOURCE,
-            target=TARGET,
-            source_offset=40,
-            target_offset=45,
-            planned_source_offset=50,
-            planned_target_offset=55,
-            clamped="after",
-            planned_clamped="before",
-            lag_records=5,
-            notes=("a note",),
+    topic=TopicName("orders"),
+    target_topic=TopicName("A.orders"),
+    transforms=("m (my_transforms:masked)",),
+    records=(
+        TriedRecord(
+            partition=0,
+            offset=7,
+            fate=Fate.CHANGED,
+            why="",
+            before=(1, b"k", b"\xff4711", (("h", b"1"), ("n", None))),
+            after=(1, b"k", b"****", ()),
         ),
-        PartitionMove(
-            query_source="0", source=SOURCE, target=TARGET, source_offset=None, target_offset=None
+        TriedRecord(
+            partition=1,
+            offset=8,
+            fate=Fate.FAILED,
+            why="transform m: ValueError: no",
+            before=(2, None, None, ()),
+            after=None,
         ),
     ),
-    untouched_sources=("1",),
-    renamed={ORDERS: COPY},
-    bootstrap_servers=("b1:9092", "b2:9092"),
+)
+LETTERS = letters_document(
+    [
+        (
+            FlowConfig(id=AB),
+            ListedLetter(
+                letter=ReadLetter(
+                    at=TopicPartition(
+                        topic=TopicName("heliograph-letters.A.internal"), partition=0
+                    ),
+                    letter_offset=5,
+                    at_ms=1_700_000_000_000,
+                    source=TopicPartition(topic=TopicName("orders"), partition=3),
+                    offset=17,
+                    flow="A->B",
+                    failure=Failure("m", "ValueError", "no"),
+                    content=(1, None, b"\xff4711", (("h", b"1"),)),
+                ),
+                is_replayed=True,
+            ),
+        )
+    ],
+    whole=True,
+)
+REPLAY = replay_document(
+    [
+        (
+            FlowConfig(id=AB),
+            Replayed(
+                Replay(
+                    source=TopicPartition(topic=TopicName("orders"), partition=3),
+                    offset=17,
+                    content=(1, None, b"4711", ()),
+                ),
+                Outcome.FAILED,
+                "repair: ValueError: no",
+            ),
+        )
+    ],
+    dry_run=True,
 )

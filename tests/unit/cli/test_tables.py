@@ -18,8 +18,10 @@ from heliograph.cli.status import (
 )
 from heliograph.cli.tables import TopicRow, time_left, topic_table
 from heliograph.clock import now_ms
-from heliograph.inspect.status import FlowStatus, LaneStatus, MirrorStatus
+from heliograph.inspect.flow_status import FlowStatus, LaneStatus, MirrorStatus
+from heliograph.inspect.status import lag_facts
 from heliograph.inspect.waiting import FOR_ADOPT, FOR_TOPIC, WaitingLane
+from heliograph.lag.figures import NEVER, Behind, LaneLag, Motion
 from heliograph.ledger.entries import LeaseEntry
 from heliograph.ledger.fence import Fence
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName, TopicPartition
@@ -258,3 +260,63 @@ def test_names_are_whole_at_any_usual_width(width: int) -> None:
     assert sum(name in line for line in lines) >= 3
     assert any(f"{name}.readers" in line for line in lines)
     assert all(len(line) <= width for line in lines)
+
+
+def lagging(**more: object) -> LaneLag:
+    return LaneLag(
+        lane=LANE.lane,
+        motion=Motion.MOVING,
+        acknowledged=Behind(records=5, bytes=50, seconds=1.0),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_a_topic_whose_records_the_source_will_delete_says_when() -> None:
+    lane = replace(LANE, lag=lagging(overrun_s=600.0, overrun_by="retention.ms"))
+
+    remarks = topic_rows_of(lane)
+
+    assert "records that wait may be deleted on the source in 0:10:00 (retention.ms)" in remarks
+
+
+def topic_rows_of(lane: LaneStatus) -> str:
+    (flow,) = status_of(lane).flows
+    return " ".join(row.remarks for row in topic_rows(flow))
+
+
+def test_what_the_source_keeps_is_no_remark() -> None:
+    for overrun_s in (None, NEVER):
+        assert "deleted" not in topic_rows_of(replace(LANE, lag=lagging(overrun_s=overrun_s)))
+    assert "now (log start)" in topic_rows_of(
+        replace(LANE, lag=lagging(overrun_s=0.0, overrun_by="log start"))
+    )
+
+
+def test_times_of_lag_are_numbers_never_or_null_in_json() -> None:
+    lane = replace(LANE, lag=lagging(catch_up_s=NEVER, overrun_s=12.5, overrun_by="retention.ms"))
+
+    (flow,) = StatusDocument.of(status_of(lane)).flows
+
+    lag = flow.lanes[0].lag
+    assert lag is not None
+    assert (lag.catch_up_s, lag.overrun_s, lag.trend) == ("never", 12.5, None)
+    assert StatusDocument.of(status_of(LANE)).flows[0].lanes[0].lag is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"state": "stalled: bug"}, Motion.STALLED),
+        ({"state": "paused"}, Motion.HELD),
+        ({"state": "stopped"}, Motion.HELD),
+        ({"state": "copying?", "lag_records": None}, Motion.UNKNOWN),
+        ({"state": "idle"}, None),
+    ],
+)
+def test_status_tells_lag_from_what_the_clusters_show(
+    changes: dict[str, str], expected: Motion | None
+) -> None:
+    facts = lag_facts(replace(LANE, **changes))  # type: ignore[arg-type]
+
+    assert facts.kept_by is expected
+    assert (facts.source_end is None) == ("lag_records" in changes)

@@ -51,12 +51,13 @@ def planned(
     topics: Collection[str] = TOPICS,
     target_acls: Collection[AclBinding] = (),
     written: Collection[AclBinding] = (),
+    fenced: Collection[TopicName] = (),
     **fields: Any,
 ) -> AclPlan:
     acls = TopicAclsSync.model_validate({"mode": mode})
     flow = flow_with(policy, acls=acls, **fields)
     selection = select_topics(flow, [TopicName(name) for name in topics])
-    return plan_acls(flow, selection, source_acls, target_acls, written)
+    return plan_acls(flow, selection, source_acls, target_acls, written, fenced)
 
 
 BOTH = pytest.mark.parametrize("mode", ["follow", "mirrormaker2"])
@@ -274,3 +275,17 @@ class ShoutingPolicy:
 
     def checkpoints_topic(self, source: str) -> TopicName:
         return TopicName(f"checkpoints-{source}")
+
+
+@POLICIES
+def test_acls_of_a_topic_that_was_failed_over_are_neither_given_nor_taken(policy: str) -> None:
+    name, *_ = TOPICS
+    there = planned([acl(name)], policy=policy).to_create
+    assert there
+
+    given = planned([acl(name)], policy=policy, fenced=[TopicName(name)])
+    taken = planned([], policy=policy, target_acls=there, written=there, fenced=[TopicName(name)])
+
+    assert given.to_create == ()
+    assert (taken.to_remove, taken.to_forget) == ((), ())
+    assert planned([], policy=policy, target_acls=there, written=there).to_remove == there

@@ -139,7 +139,7 @@ def test_a_key_out_of_place_is_reported(line: str, sentence: str) -> None:
         ("A->B.source.consumer.fetch.max.bytes = 0", "is `0`, less than 1"),
         (
             "A->B.transforms = mask",
-            "is `mask`, which is not supported yet: records would be mirrored untransformed",
+            "`mask` has no type; set `A->B.transforms.mask.type`",
         ),
         (
             "A.consumer.auto.offset.reset = none",

@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.config.mm2.inert import NOT_YET, WORKER_OTHER
-from heliograph.config.mm2.keys import API_KEYS, ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS
+from heliograph.config.mm2.inert import WORKER_OTHER
+from heliograph.config.mm2.keys import (
+    API_KEYS,
+    CLUSTER_KEYS,
+    ENGINE_KEYS,
+    FLOW_KEYS,
+    PIPELINE_KEYS,
+    REST_KEYS,
+    WORKER_KEYS,
+)
 from heliograph.config.mm2.names import REMOVED, RENAMED, SECURITY_KEYS
-from heliograph.config.reference import reference_rows
+from heliograph.config.reference import effect_rows, reference_rows
 from heliograph.config.schema import FlowConfig
 from heliograph.config.sections import IDENTITY_POLICY, Section
 from heliograph.model import TopicName
@@ -22,7 +30,8 @@ EVERY_KEY = (
     "bootstrap.servers",
     "config.providers",
     "spark.*",
-    *(key.name for key in (*FLOW_KEYS, *ENGINE_KEYS, *API_KEYS, *REST_KEYS, *WORKER_KEYS)),
+    *(key.name for key in (*FLOW_KEYS, *ENGINE_KEYS, *API_KEYS, *REST_KEYS)),
+    *(key.name for key in (*CLUSTER_KEYS, *WORKER_KEYS, *PIPELINE_KEYS)),
     *sorted(SECURITY_KEYS),
     *sorted(WORKER_OTHER),
     *RENAMED,
@@ -45,21 +54,20 @@ def test_every_row_says_what_the_model_says(heading: str) -> None:
     assert missing == []
 
 
-def test_only_transforms_wait_for_their_feature() -> None:
-    waiting = {key.name for key in FLOW_KEYS if key.inert is NOT_YET}
+def test_the_page_says_what_a_change_of_each_key_does() -> None:
+    lines = set(PAGE.splitlines())
 
-    assert waiting == {"transforms", "predicates"}
-    assert not any(key.inert is NOT_YET for key in (*WORKER_KEYS, *REST_KEYS, *ENGINE_KEYS))
+    assert [row for row in effect_rows() if row not in lines] == []
 
 
 def test_no_row_is_about_a_key_that_does_not_exist() -> None:
-    rows = re.findall(r"^\| `([^`]+)` \| .* \| (?:yes|not yet|Connect only) \|", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| `([^`]+)` \| .* \| (?:yes|Connect only) \|", PAGE, re.MULTILINE)
 
     assert set(rows) <= set(EVERY_KEY)
 
 
 def test_every_field_of_a_flow_has_a_key_or_is_put_together_from_several() -> None:
-    together = {"id", "clients"}
+    together = {"id", "clients", "limits", "pipelines", "transforms"}
 
     fields = set(leaves(FlowConfig)) - together
 
@@ -67,7 +75,15 @@ def test_every_field_of_a_flow_has_a_key_or_is_put_together_from_several() -> No
 
 
 def test_no_two_keys_of_a_scope_have_one_name() -> None:
-    for keys in (FLOW_KEYS, ENGINE_KEYS, API_KEYS, WORKER_KEYS, REST_KEYS):
+    for keys in (
+        FLOW_KEYS,
+        ENGINE_KEYS,
+        API_KEYS,
+        CLUSTER_KEYS,
+        WORKER_KEYS,
+        REST_KEYS,
+        PIPELINE_KEYS,
+    ):
         assert len({key.name for key in keys}) == len(keys)
 
 
@@ -75,7 +91,7 @@ def leaves(model: type[Section], prefix: str = "") -> list[str]:
     found: list[str] = []
     for name, field in model.model_fields.items():
         inner = type(field.default)
-        if issubclass(inner, Section) and name != "clients":
+        if issubclass(inner, Section) and name not in ("clients", "limits"):
             found += leaves(inner, f"{prefix}{name}.")
         else:
             found.append(prefix + name)

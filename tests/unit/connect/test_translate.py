@@ -140,7 +140,7 @@ def test_within_a_flow_the_source_connector_says_what_its_clusters_are() -> None
         ({"target.cluster.bootstrap.servers": ""}, "target.cluster.bootstrap.servers", "Missing"),
         ({"target.cluster.bootstrap.servers": "x"}, "target.cluster.bootstrap.servers", "is `x`"),
         ({"topics": "("}, "topics", "topics: is"),
-        ({"transforms": "mask"}, "transforms", "not supported yet"),
+        ({"transforms": "mask"}, "transforms", "`mask` has no type"),
         ({"replication.policy.class": "a.B"}, "replication.policy.class", "a Java class that"),
         (
             {"source.cluster.sasl.jaas.config": "********"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from heliograph.connect.problems import ConnectProblem
 from heliograph.connect.store import Kept
 from heliograph.connect.worker import ConnectWorker
 from heliograph.connect.worker_file import read_worker_file
+from heliograph.driver.changes import ConfigChanges
 from heliograph.driver.stop import StopRequest
 from tests.unit.connect.files import connector, guide_connectors, guide_files
 from tests.unit.connect.test_worker_file import AS_SHIPPED
@@ -40,26 +40,14 @@ class Topic:
             self._kept.apply(record.key, record.value)
 
 
-class Mirror:
-    """What it was told last."""
-
-    live = None
-    problem = ""
-
-    def __init__(self, config: MirrorConfig, stop: StopRequest) -> None:
-        self.told = config
-
-    def reconfigure(self, config: MirrorConfig) -> None:
-        self.told = config
-
-    async def followed(self) -> None:
-        await asyncio.sleep(0)
+async def at_once(_: ConfigChanges) -> None:
+    """There is no mirror to wait for."""
 
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ConnectWorker:
     monkeypatch.setattr(module, "ConnectorTopic", Topic)
-    monkeypatch.setattr(module, "ChangingMirror", Mirror)
+    monkeypatch.setattr(ConfigChanges, "followed", at_once)
     file = tmp_path / "connect.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in AS_SHIPPED.items()))
     around = real_environment()
@@ -67,9 +55,8 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ConnectWorker:
 
 
 def told(worker: ConnectWorker) -> MirrorConfig:
-    mirror: Any = worker._mirror
-    config = mirror.told
-    assert isinstance(config, MirrorConfig)
+    config = worker._changes._offered
+    assert config is not None
     return config
 
 

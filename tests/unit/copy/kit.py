@@ -8,6 +8,7 @@ from typing import Any
 
 from heliograph.broker.cluster import Leader, Topic
 from heliograph.broker.round_trip import RoundTrip
+from heliograph.broker.traffic import Traffic
 from heliograph.clock import now_ms
 from heliograph.copy.chunk import LaneCursor, OutgoingBatch, PreparedChunk
 from heliograph.copy.flow import FetchLimits, Flow
@@ -43,6 +44,7 @@ class FakeLedger:
         self.view = LedgerView()
         self.problem: MirrorError | None = None
         self.problem_since_ms = 0
+        self.writing_since_s: float | None = None
 
     def write_soon(self, entries: list[Any]) -> int:
         self.tickets += len(entries)
@@ -54,6 +56,10 @@ class FakeCluster:
 
     alias = ClusterAlias("A")
     has_leader = True
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        return Traffic()
 
     @cached_property
     def far(self) -> RoundTrip:

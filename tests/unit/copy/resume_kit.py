@@ -46,6 +46,7 @@ class Stage:
     has_producer: bool = True
     own_point: SourcePoint | None = None
     """What the lane's slot knows itself."""
+    limits: FetchLimits = field(default_factory=FetchLimits)
 
     def __post_init__(self) -> None:
         self.source.create(TOPIC)
@@ -96,7 +97,7 @@ class Stage:
         try:
             if self.has_producer:
                 await store.write([flow_entry(), *entries])
-            flow = Flow(FLOW, self.source, self.target, store, FetchLimits())
+            flow = Flow(FLOW, self.source, self.target, store, self.limits)
             lane = ALane(spec, self.own_point)
             found: dict[ALane, Found] = {}
             await find_resume_points(flow, [lane], found.__setitem__)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from heliograph.broker.connection import OnAnswer
 from heliograph.broker.round_trip import RoundTrip
+from heliograph.broker.traffic import Traffic
 from heliograph.copy import appending, pace
 from heliograph.copy.appending import AppendStream
 from heliograph.copy.chunk import OutgoingBatch
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running
 from heliograph.errors import MirrorError, WireError
+from heliograph.model import TopicName, TopicPartition
 from heliograph.wire.produce import PRODUCE_VERSION_MIN, ProducedPartition
 from tests.unit.copy.kit import carried_lane, chunk, running_at
 
@@ -59,6 +62,7 @@ class FakeCluster:
 
     def __init__(self, connection: FakeConnection) -> None:
         self._connection = connection
+        self.traffic = Traffic()
 
     async def connection(self, broker: int, purpose: str) -> FakeConnection:
         return self._connection
@@ -87,8 +91,10 @@ class Reports:
         self.failures.append((lane, error))
 
 
-def waiting_lane() -> CarriedLane:
+def waiting_lane(target: str = "orders") -> CarriedLane:
     lane = carried_lane()
+    at = TopicPartition(topic=TopicName(target), partition=0)
+    lane.spec = replace(lane.spec, target=at)
     running = running_at(lane)
     lane.enter(running)
     lane.enqueue(running, chunk(running), [], 0)
@@ -126,7 +132,7 @@ def test_a_connection_that_cannot_be_used_leaves_nothing_in_flight(
 
 @pytest.mark.parametrize(("one_at_a_time", "batches"), [(True, [1]), (False, [2])])
 def test_suspected_lanes_are_sent_one_at_a_time(one_at_a_time: bool, batches: list[int]) -> None:
-    lanes, connection = [waiting_lane(), waiting_lane()], FakeConnection()
+    lanes, connection = [waiting_lane(), waiting_lane("returns")], FakeConnection()
 
     async def pump() -> list[int]:
         stream = AppendStream(
@@ -186,6 +192,33 @@ def test_a_connection_that_is_due_is_left_once_nothing_is_on_its_way() -> None:
     assert asyncio.run(outlast()) == [(False, 1), (True, 1)]
 
 
+def test_an_answer_is_overdue_after_five_seconds_or_three_round_trips(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 100.0
+    for module in (appending, pace):
+        monkeypatch.setattr(module, "monotonic_s", lambda: now_s)
+    connection, seen = FakeConnection(), list[float | None]()
+
+    async def look() -> None:
+        stream = AppendStream(FakeCluster(connection), 1, 0, Reports())  # type: ignore[arg-type]
+        seen.append(stream.overdue_since_s(200.0))
+        stream.offer(waiting_lane())
+        stream.pump()
+        # The connection is not open yet.
+        seen.extend(stream.overdue_since_s(at_s) for at_s in (104.0, 106.0))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(connection.sent) == 1
+        seen.extend(stream.overdue_since_s(at_s) for at_s in (104.0, 106.0))
+        stream._pace.round_trip.heard(10.0)
+        seen.extend(stream.overdue_since_s(at_s) for at_s in (129.0, 131.0))
+
+    asyncio.run(look())
+
+    assert seen == [None, None, 100.0, None, 100.0, None, 100.0]
+
+
 def test_a_target_is_given_up_for_its_silence_and_not_for_a_slow_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -215,3 +248,21 @@ def test_a_target_is_given_up_for_its_silence_and_not_for_a_slow_link(
 
     assert seen == [False, True]
     assert str(connection.why) == "no answer in 30000 ms"
+
+
+def test_two_flows_that_write_one_partition_never_share_a_request() -> None:
+    """A broker keeps one batch of a partition, and its answer would pass for both."""
+    connection, lanes = FakeConnection(), [waiting_lane(), waiting_lane()]
+
+    async def pumped() -> None:
+        stream = AppendStream(FakeCluster(connection), 1, 0, Reports())  # type: ignore[arg-type]
+        for lane in lanes:
+            stream.offer(lane)
+        stream.pump()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    asyncio.run(pumped())
+
+    assert [lane.in_flight for lane in lanes] == [1, 1]
+    assert len(connection.sent) == 2

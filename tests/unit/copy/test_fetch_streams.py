@@ -14,6 +14,7 @@ from heliograph.copy.fetching import FetchStream
 from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.room import Room
+from heliograph.copy.throttle import Throttle
 from heliograph.model import TopicPartition
 from tests.unit.copy.kit import FakeCluster, carried_lane, running_at
 
@@ -133,3 +134,13 @@ def test_what_the_operator_set_is_the_most_that_is_asked_for() -> None:
 
     assert scene.streams.answer_bytes() <= 1_000
     assert scene.streams.lane_bytes(scene.streams._streams[0], scene.lanes[0]) == 500
+
+
+def test_a_limit_without_a_rate_makes_no_fetch_of_a_far_lane_smaller() -> None:
+    scene = Scene(1, far=True)
+    scene.lanes[0].throttles = (Throttle(),)
+
+    scene.answer(0, behind=1, answer_bytes=60_000_000)
+
+    lane_bytes = scene.streams.lane_bytes(scene.streams._streams[0], scene.lanes[0])
+    assert lane_bytes > 8 * 1024 * 1024

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from heliograph.config.transforms import TransformConfig
+from heliograph.copy.flow import FetchLimits
 from heliograph.copy.found import Blocked, SourceTrouble
 from heliograph.errors import BrokerUnreachable
 from heliograph.model import StallReason
@@ -37,6 +39,26 @@ def test_a_source_that_lost_only_what_was_mirrored_since_the_head_stalls_its_lan
     assert refused(found) == (StallReason.LOG_TRUNCATED, MIRRORED)
     assert isinstance(found, Blocked)
     assert "parts from what was mirrored at offset 7, before 10" in found.detail
+
+
+@pytest.mark.parametrize(("function", "is_told"), [("unchanged", True), ("by_the_clock", False)])
+def test_where_transforms_changed_it_the_last_record_is_compared_with_what_they_make(
+    function: str, is_told: bool
+) -> None:
+    """What a transform makes otherwise each time says nothing about the source."""
+    path = f"tests.unit.transform.functions:{function}"
+    step = TransformConfig(name="t", kind="record", function=path)
+    stage = Stage(limits=FetchLimits(transforms=(step,)))
+    append(stage, 7)
+    append(stage, 3)
+    epoch = stage.read.epoch
+    stage.own(0, MIRRORED)
+    stage.read.truncate(7)
+    append(stage, 20, later_ms=1)
+
+    found = stage.resume(start(), replace(head(KNOWN, KNOWN), source_leader_epoch=epoch))
+
+    assert isinstance(found, Blocked) == is_told
 
 
 def test_a_lane_that_read_from_the_new_leader_too_goes_on() -> None:

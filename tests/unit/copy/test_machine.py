@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from heliograph.copy.chunk import SourcePoint
+from heliograph.copy.chunk import OutgoingBatch, SourcePoint
 from heliograph.copy.events import (
     DRAINED,
     BatchTooLarge,
+    BatchUnwritable,
     Close,
     FetchDue,
     LaneEvent,
@@ -102,6 +103,9 @@ KINDS = {
 EVENTS: dict[str, Callable[[Scene], LaneEvent]] = {
     "SequenceMismatch": lambda scene: SequenceMismatch(detail="no"),
     "BatchTooLarge": lambda scene: BatchTooLarge(error=REFUSED),
+    "BatchUnwritable": lambda scene: BatchUnwritable(
+        batch=_batch(scene), code="MESSAGE_TOO_LARGE", error=REFUSED
+    ),
     "TargetFailed": lambda scene: TargetFailed(error=MOVED),
     "Drained": lambda scene: DRAINED,
     "SourceAnswered": lambda scene: SourceAnswered(running=_its(scene)),
@@ -126,6 +130,7 @@ TABLE = """
 event             resuming  running   draining  stalled   paused    closed
 SequenceMismatch  .         resuming  resuming  .         .         .
 BatchTooLarge     .         resuming  resuming  .         .         .
+BatchUnwritable   .         resuming  resuming  .         .         .
 TargetFailed      .         resuming  resuming  .         .         .
 Drained           .         .         stalled   .         .         .
 SourceAnswered    .         .         .         .         .         .
@@ -144,6 +149,10 @@ Pause             paused    paused    paused    paused    paused    .
 Retire            .         .         .         .         .         .
 Close             closed    closed    closed    closed    closed    .
 """
+
+
+def _batch(scene: Scene) -> OutgoingBatch:
+    return chunk(running_at(scene.lane)).batches[0]
 
 
 def _its(scene: Scene) -> Running:
@@ -217,7 +226,7 @@ def test_a_resume_forgets_what_waited_and_keeps_what_was_learned() -> None:
     running = scene.run()
 
     assert not running.outgoing
-    assert scene.slot.room._kept_bytes == 0
+    assert scene.slot.room.kept_bytes == 0
     assert scene.lane.learned.fetch_bytes == 77
     assert scene.lane.counted.records == RECORDS
 
@@ -291,7 +300,7 @@ def test_a_closed_lane_keeps_no_bytes_and_hears_of_nothing() -> None:
     scene.on(Close())
     answer()
 
-    assert scene.slot.room._kept_bytes == 0
+    assert scene.slot.room.kept_bytes == 0
     assert scene.lane.in_flight == 0
     assert scene.slot.looked_up == []
     assert isinstance(scene.lane.phase, Closed)

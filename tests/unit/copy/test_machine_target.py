@@ -6,12 +6,13 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from heliograph.copy.events import SequenceMismatch, SourceAnswered, SourceBlocked, TargetFailed
+from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import FORGOTTEN_S_MIN, REMEMBERED_S
 from heliograph.copy.machine import MISMATCHES_SHOWN, REFUSED_AFTER
 from heliograph.copy.phases import RETRY_S, Resuming
 from heliograph.copy.targets import SUSPECTS, _stream_index
 from heliograph.errors import BrokerError, BrokerUnreachable, NotAuthorised
-from heliograph.model import Stalled, StallReason
+from heliograph.model import OffsetRange, Stalled, StallReason
 from tests.unit.copy.kit import RECORDS, send
 from tests.unit.copy.machine_kit import MOVED, REFUSED, STOP, Scene
 
@@ -28,7 +29,7 @@ def test_an_acknowledged_batch_moves_the_lane_and_frees_its_bytes() -> None:
     assert scene.lane.reached.position == 2 * RECORDS
     assert scene.lane.reached.source_next_offset == running.cursor.next_offset
     assert running.buffered_bytes == 0
-    assert scene.slot.room._kept_bytes == 0
+    assert scene.slot.room.kept_bytes == 0
     assert scene.lane.phase is running
 
 
@@ -47,7 +48,7 @@ def test_a_lane_that_lost_an_answer_asks_its_log_once_nothing_is_in_flight() -> 
     assert waiting == []
     assert scene.slot.looked_up == [scene.lane]
     assert scene.lane.reached.position == 0
-    assert scene.slot.room._kept_bytes == 0
+    assert scene.slot.room.kept_bytes == 0
 
 
 def test_a_late_answer_of_an_earlier_time_settles_nothing() -> None:
@@ -273,7 +274,7 @@ def test_a_bug_in_one_lanes_answer_stalls_that_lane(caplog: pytest.LogCaptureFix
 
     assert isinstance(scene.lane.phase, Stalled)
     assert scene.lane.phase.reason is StallReason.BUG
-    assert scene.slot.room._kept_bytes == 0
+    assert scene.slot.room.kept_bytes == 0
     assert "a bug" in caplog.text
     scene.slot.ring()
     assert scene.slot.looked_up == [scene.lane]
@@ -357,3 +358,59 @@ def test_a_batch_on_which_the_target_closes_every_connection_is_refused() -> Non
     assert suspected == [False, False, False, True, True]
     assert shown == [*[StallReason.TARGET_UNREACHABLE] * 4, StallReason.REFUSED_BY_TARGET]
     assert "its 61 bytes may be more than socket.request.max.bytes" in str(scene.lane.trouble)
+
+
+def test_what_the_target_refused_as_not_the_next_is_counted() -> None:
+    scene = Scene()
+    scene.run()
+    scene.queue(2)
+    answers = [scene.send(), scene.send()]
+
+    answers[0](ErrorCode.out_of_order_sequence_number)
+    answers[1](ErrorCode.not_leader_or_follower)
+
+    counted = scene.lane.flow.counted
+    assert (counted.refused_batches, counted.lookups) == (1, 1)
+    assert scene.lane.flow.target.traffic.retried_batches == 1
+
+
+def test_a_stall_is_counted_once_while_it_lasts() -> None:
+    scene = Scene()
+    scene.run()
+
+    for _ in range(3):
+        scene.machine.failed(scene.lane, NotAuthorised("no WRITE"))
+        scene.machine._looked_up(scene.lane, NotAuthorised("no WRITE"))
+
+    assert scene.lane.flow.counted.stalls == {"not authorised": 1}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.invalid_timestamp, ErrorCode.invalid_record])
+def test_a_batch_refused_for_a_record_is_looked_into_where_the_lane_may_go_on_without(
+    code: ErrorCode,
+) -> None:
+    scene = Scene()
+    scene.lane.flow.limits = FetchLimits(on_unwritable="skip")
+    scene.run()
+    scene.queue()
+
+    scene.send()(code)
+
+    learned = scene.lane.learned
+    assert learned.suspects == OffsetRange(start=0, end=RECORDS)
+    assert isinstance(scene.lane.phase, Resuming) and scene.lane.trouble is None
+
+
+def test_a_record_refused_by_itself_is_remembered_until_the_lane_is_past_it() -> None:
+    scene = Scene()
+    scene.lane.flow.limits = FetchLimits(on_unwritable="skip")
+    running = scene.run()
+    scene.queue()
+    running.outgoing[0].record_count = 1
+
+    scene.send()(ErrorCode.invalid_timestamp)
+
+    learned = scene.lane.learned
+    assert [each.error for each in learned.unwritable.values()] == ["INVALID_TIMESTAMP"]
+    learned.passed(1)
+    assert learned.unwritable == {}

@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import replace
 
 from heliograph.copy.flow import FetchLimits, Flow
-from heliograph.copy.found import FlowFenced, Found
+from heliograph.copy.found import FlowFenced, Found, ResumePoint
 from heliograph.copy.resume import find_resume_points
 from heliograph.ledger.entries import FlowKey, MemoEntry, Tombstone
-from heliograph.ledger.fence import Fence, fence_entry
+from heliograph.ledger.fence import Fence, fence_entry, topic_fence_entry
 from heliograph.ledger.store import LedgerStore
-from heliograph.model import Offsets, TopicPartition
+from heliograph.model import Offsets, TopicName, TopicPartition
 from heliograph.wire.batch import Stamp
 from tests.kit.fake_records import append_foreign, append_own
 from tests.kit.lane_records import start
@@ -42,6 +42,21 @@ def test_clients_records_on_a_fenced_target_are_not_counted_and_the_map_is_not_c
     assert isinstance(found, FlowFenced)
     assert record is not None
     assert record.runs.target_offset_at(10) == 10
+
+
+def test_a_lane_of_a_fenced_topic_stalls_and_those_of_other_topics_go_on() -> None:
+    fenced, other = Stage(), Stage()
+    append_foreign(fenced.read, 60)
+    append_foreign(other.read, 60)
+    fence = Fence(at_ms=1, why="failed over alone", id="f1")
+
+    found, record = fenced.resumed(topic_fence_entry(SPEC.id.source.topic, fence))
+    goes_on = other.resume(topic_fence_entry(TopicName("another"), fence))
+
+    assert found == FlowFenced(why="failed over alone")
+    assert record is None, "no start was written"
+    assert fenced.written.end == 0
+    assert isinstance(goes_on, ResumePoint)
 
 
 def test_a_fence_that_cannot_be_read_is_a_fence() -> None:

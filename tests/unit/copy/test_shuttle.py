@@ -14,10 +14,10 @@ from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Resuming, Running
 from heliograph.copy.shuttle import Shuttle
 from heliograph.errors import BrokerError, InvariantError, LeaderMoved
-from heliograph.ledger.entries import LeaseKey, Tombstone
-from heliograph.ledger.fence import Fence, fence_entry
+from heliograph.ledger.entries import LeaseKey, MemoEntry, Tombstone
+from heliograph.ledger.fence import Fence, fence_entry, topic_fence_entry
 from heliograph.ledger.writer import LedgerWriter
-from heliograph.model import ClusterAlias, FlowId, TopicPartition
+from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph.wire.batch import Stamp
 from tests.unit.copy.kit import FakeLedger, carried_lane, chunk, running_at, send
 
@@ -122,7 +122,7 @@ def test_a_ledger_that_cannot_be_written_is_told_while_and_after_it_is_so() -> N
 class Told(FakeLedger):
     """A ledger that says whether the flow is fenced, or does not answer."""
 
-    def __init__(self, said: Fence | BrokerError | None) -> None:
+    def __init__(self, said: MemoEntry | BrokerError | None) -> None:
         super().__init__()
         self.said = said
 
@@ -130,7 +130,7 @@ class Told(FakeLedger):
         if isinstance(self.said, BrokerError):
             raise self.said
         if self.said is not None:
-            self.view.apply(fence_entry(self.said))
+            self.view.apply(self.said)
 
 
 def queued_lane(shuttle: Shuttle, ledger: FakeLedger) -> tuple[CarriedLane, Running]:
@@ -186,17 +186,22 @@ def test_a_discarded_lane_whose_answers_do_not_come_has_its_connections_reset(
     assert reset == ["A"]
 
 
+FENCE = Fence(at_ms=1, why="failed over")
+
+
 @pytest.mark.parametrize(
     ("said", "is_stopped"),
     [
         (None, False),
-        (Fence(at_ms=1, why="failed over"), True),
+        (fence_entry(FENCE), True),
+        (topic_fence_entry(carried_lane().spec.id.source.topic, FENCE), True),
+        (topic_fence_entry(TopicName("another"), FENCE), False),
         (LeaderMoved("no leader"), True),
     ],
-    ids=["no fence", "fence", "no answer"],
+    ids=["no fence", "fence", "fence of its topic", "fence of another topic", "no answer"],
 )
 def test_a_slot_without_a_driver_stops_the_lanes_of_a_flow_that_may_be_fenced(
-    said: Fence | BrokerError | None, is_stopped: bool
+    said: MemoEntry | BrokerError | None, is_stopped: bool
 ) -> None:
     async def scenario() -> None:
         shuttle = Shuttle({})

@@ -7,11 +7,16 @@ from typing import Any
 
 from heliograph.broker.cluster import Leader
 from heliograph.clock import now_ms
+from heliograph.copy.flow import FetchLimits
+from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import StreamKey
+from heliograph.copy.slot import Slot
 from heliograph.copy.targets import TargetSide
-from heliograph.errors import BrokerUnreachable, NotAuthorised
+from heliograph.errors import BrokerError, BrokerUnreachable, MirrorError, NotAuthorised
 from heliograph.ledger.runs import Run
-from heliograph.model import Copying, Stalled, StallReason
+from heliograph.letters.letter import Letter
+from heliograph.model import Copying, Stalled, StallReason, TopicName
+from heliograph.transform.record import Failure
 from tests.unit.copy.kit import (
     OfferedTargets,
     QuietSlot,
@@ -30,6 +35,8 @@ class Quiet:
     def unanswered(self, *_: Any) -> None: ...
 
     def failed(self, *_: Any) -> None: ...
+
+    def lettered(self, *_: Any) -> None: ...
 
 
 def test_a_batch_without_runs_behind_one_that_waits_for_its_own_lets_it_go_all_the_same() -> None:
@@ -129,3 +136,53 @@ def test_a_lane_whose_runs_cannot_be_written_shows_why_and_goes_on_when_they_can
     assert stalled.detail == "the ledger cannot be written: no WRITE"
     assert isinstance(brief, Copying)
     assert isinstance(lane.state(), Copying)
+
+
+class Heard:
+    """Remembers what failed."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+        self.lettered_lanes = 0
+
+    def answered(self, *_: Any) -> None: ...
+
+    def unanswered(self, *_: Any) -> None: ...
+
+    def failed(self, lane: CarriedLane, error: MirrorError) -> None:
+        self.failures.append(str(error))
+
+    def lettered(self, lane: CarriedLane) -> None:
+        self.lettered_lanes += 1
+
+
+def test_letters_that_cannot_be_written_hold_their_lane_with_the_reason_and_send_nothing() -> None:
+    limits = FetchLimits(on_transform_error="dead-letter", letters_topic=TopicName("letters"))
+    lane, heard = carried_lane(limits), Heard()
+    running = running_at(lane)
+    lane.enter(running)
+    prepared = chunk(running)
+    failure = Failure("t", "ValueError", "no")
+    prepared.letters.append(Letter(0, 0, (1, None, b"v", ()), failure))
+
+    async def refuse(*_: Any) -> None:
+        raise BrokerError("its disk is full")
+
+    target: Any = lane.flow.target
+    target.new_producer_id = refuse
+    seen: list[tuple[bool, bool]] = []
+
+    async def enqueue() -> None:
+        slot = Slot(1_000_000)
+        TargetSide(slot, heard).enqueue(lane, running, prepared)
+        seen.append((lane.is_drained, running.writes_letters))
+        await asyncio.gather(*slot.tasks)
+        assert slot.bug is None
+
+    asyncio.run(enqueue())
+
+    assert seen == [(False, True)]
+    assert heard.failures == ["the dead-letter topic letters cannot be written: its disk is full"]
+    assert heard.lettered_lanes == 1
+    assert lane.is_drained and not running.writes_letters
+    assert lane.reached.source_next_offset == 0 and not running.outgoing

@@ -62,3 +62,17 @@ def test_without_a_rate_nothing_waits_and_no_fetch_is_made_smaller() -> None:
 
     assert throttle.spend(10**9) == 0.0
     assert throttle.fetch_bytes is None
+
+
+@pytest.mark.parametrize("lanes", [1, 7])
+def test_a_smooth_one_keeps_its_rate_with_little_at_once(lanes: int) -> None:
+    clock = Clock()
+    throttle = Throttle(clock, is_smooth=True)
+    throttle.set_rate(5_000_000)
+    throttle.lanes = lanes
+
+    spent = spent_in(throttle, clock, 10.0, lanes)
+
+    assert spent == pytest.approx(50_000_000, rel=0.05)
+    assert throttle.fetch_bytes is not None
+    assert throttle.fetch_bytes * lanes <= 5_000_000 / 50

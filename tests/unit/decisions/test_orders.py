@@ -36,6 +36,10 @@ STATES: dict[str, tuple[Decision, ...]] = {
     "copying": (),
     "paused": (made(Verb.PAUSE, "orders"),),
     "throttled": (made(Verb.THROTTLE, "orders", bytes_per_s=5),),
+    "throttled by clusters": (
+        made(Verb.THROTTLE_SOURCE, bytes_per_s=5),
+        made(Verb.THROTTLE_TARGET, bytes_per_s=5),
+    ),
     "pinned": (made(Verb.PIN, "orders", slots=(1,)),),
     "moved": (made(Verb.MOVE, "orders", slots=(1,)),),
     "excluded": (made(Verb.EXCLUDE, "orders"),),
@@ -54,6 +58,8 @@ VERBS: dict[Verb, tuple[Decision, str]] = {
     Verb.PAUSE: (made(Verb.PAUSE, "orders"), "paused"),
     Verb.RESUME: (made(Verb.RESUME, "orders"), "paused"),
     Verb.THROTTLE: (made(Verb.THROTTLE, "orders", bytes_per_s=7), "throttles"),
+    Verb.THROTTLE_SOURCE: (made(Verb.THROTTLE_SOURCE, bytes_per_s=7), "of_source"),
+    Verb.THROTTLE_TARGET: (made(Verb.THROTTLE_TARGET, bytes_per_s=7), "of_target"),
     Verb.PIN: (made(Verb.PIN, "orders", slots=(2,)), "placed"),
     Verb.MOVE: (made(Verb.MOVE, "orders", slots=(2,)), "placed"),
     Verb.DRAIN: (made(Verb.DRAIN, slots=(2,)), ""),
@@ -252,3 +258,23 @@ def test_a_decision_that_no_lane_could_follow_is_refused(
 ) -> None:
     with pytest.raises(BadDecision, match=sentence):
         made(verb, *words, **more)
+
+
+def test_a_throttle_of_a_cluster_holds_beside_all_others_and_only_itself_lifts_it() -> None:
+    source = made(Verb.THROTTLE_SOURCE, bytes_per_s=9_000_000)
+    target = made(Verb.THROTTLE_TARGET, bytes_per_s=5_000_000)
+    free = made(Verb.THROTTLE, "orders")
+
+    kept = lane(source, target, made(Verb.THROTTLE, bytes_per_s=1), free)
+
+    assert kept.limits == (source, target)
+    assert (
+        order_words(kept) == "copying, at most 9 MB/s from the source, at most 5 MB/s to the target"
+    )
+    assert lane(source, target, made(Verb.THROTTLE_SOURCE)).limits == (target,)
+
+
+@pytest.mark.parametrize("verb", [Verb.THROTTLE_SOURCE, Verb.THROTTLE_TARGET])
+def test_a_throttle_of_a_cluster_is_about_no_topic(verb: Verb) -> None:
+    with pytest.raises(BadDecision, match="for a whole flow"):
+        made(verb, "orders", bytes_per_s=5)

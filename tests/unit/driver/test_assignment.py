@@ -188,3 +188,39 @@ def test_draining_every_slot_drains_none() -> None:
     placed = assign([lane(0), lane(1)], [S0, S1], {}, {}, places)
 
     assert set(placed.values()) == {S0, S1}
+
+
+def test_a_slot_that_is_added_to_many_gets_its_part_and_only_those_lanes_move() -> None:
+    slots = [SlotId(number) for number in range(4)]
+    current = {lane(number): slots[number % 4] for number in range(40)}
+
+    placed = assign(current, [*slots, SlotId(4)], current, {})
+
+    moved = {each for each, slot in placed.items() if slot != current[each]}
+    assert {placed[each] for each in moved} == {SlotId(4)}
+    assert 6 <= len(moved) <= 8
+
+
+def test_a_slot_that_is_added_gets_lanes_though_the_heaviest_slot_has_none_to_give() -> None:
+    current = {lane(0): S0} | {lane(number): S1 for number in range(1, 11)}
+
+    placed = assign(current, [S0, S1, S2], current, {lane(0): 100.0})
+
+    assert placed[lane(0)] == S0
+    assert sorted(placed.values()).count(S2) == 5
+
+
+def test_a_lane_leaves_the_slot_where_it_did_not_get_on_and_no_other_does() -> None:
+    current = {lane(number): S0 if number % 2 else S1 for number in range(6)}
+    places = Places(avoided={lane(1): frozenset({S0})})
+
+    placed = assign(current, [S0, S1], current, {}, places)
+
+    assert placed == {**current, lane(1): S1}
+    assert assign(current, [S0, S1], placed, {lane(0): 50.0}, places)[lane(1)] == S1
+
+
+def test_a_lane_stays_where_it_does_not_get_on_if_there_is_no_other_slot() -> None:
+    places = Places(avoided={lane(0): frozenset({S0})})
+
+    assert assign([lane(0)], [S0], {lane(0): S0}, {}, places) == {lane(0): S0}

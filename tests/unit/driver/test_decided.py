@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from heliograph.config.schema import FlowConfig
+from heliograph.config.schema import FlowConfig, FlowLimits
 from heliograph.config.sections import LoadConfig
 from heliograph.decisions.decision import Decision, Verb, scope_of
 from heliograph.decisions.record import new_id
 from heliograph.driver.decided import DecidedFlows, limit_name
-from heliograph.model import ClusterAlias, FlowId, Lane, LaneId, SlotId, TopicName, TopicPartition
+from heliograph.model import (
+    WRITTEN,
+    ClusterAlias,
+    FlowId,
+    Lane,
+    LaneId,
+    SlotId,
+    TopicName,
+    TopicPartition,
+)
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 PLAIN = FlowConfig(id=FLOW, enabled=True)
@@ -128,3 +138,31 @@ def test_a_pair_that_only_has_heartbeats_is_not_stopped() -> None:
     back = FlowId(source=FLOW.target, target=FLOW.source)
 
     assert not decided(made(Verb.STOP)).is_stopped(back)
+
+
+def test_flows_of_a_cluster_share_its_limits_and_the_least_that_was_said_counts() -> None:
+    other = FlowId(source=ClusterAlias("C"), target=FLOW.target)
+    of_file = FlowLimits(source_bytes_per_s=50, target_bytes_per_s=30)
+    flows = DecidedFlows(
+        {FLOW: PLAIN.model_copy(update={"limits": of_file}), other: FlowConfig(id=other)}
+    )
+    flows.learn(FLOW, ())
+    flows.learn(other, [made(Verb.THROTTLE_TARGET, bytes_per_s=20)])
+    there = replace(lane("orders"), id=LaneId(flow=other, source=lane("orders").id.source))
+
+    carried = flows.carried([lane("orders"), there])
+
+    assert flows.limits() == {"read from A": 50, f"{WRITTEN}B": 20}
+    assert [each.limits for each in carried] == [("read from A", f"{WRITTEN}B"), (f"{WRITTEN}B",)]
+
+
+def test_slots_set_apart_and_slots_drained_by_every_flow_are_known() -> None:
+    other = FlowId(source=ClusterAlias("C"), target=FLOW.target)
+    flows = DecidedFlows({FLOW: PLAIN, other: FlowConfig(id=other)})
+    flows.learn(FLOW, [made(Verb.DRAIN, slots=(1, 2)), made(Verb.PIN, "orders", slots=(4,))])
+    flows.learn(other, [made(Verb.DRAIN, slots=(2,)), made(Verb.MOVE, "orders", slots=(3,))])
+
+    assert flows.set_apart() == {SlotId(4)}
+    assert flows.drained([FLOW, other]) == {SlotId(2)}
+    assert flows.drained([FLOW]) == {SlotId(1), SlotId(2)}
+    assert flows.drained([]) == frozenset()

@@ -13,10 +13,11 @@ from functools import partial
 import pytest
 
 from heliograph.broker.blocking import Changed
+from heliograph.driver import periodic
 from heliograph.driver.activity import FlowActivity
 from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
 from heliograph.errors import BrokerUnreachable
-from heliograph.ledger.leadership import Leaderships, Leading, Standby
+from heliograph.ledger.leadership import Lapsed, Leaderships, Leading, Standby
 from heliograph.model import ClusterAlias, FlowId
 from tests.kit.leasing import NoSlots
 
@@ -41,6 +42,22 @@ class _Job:
             self.work(self.steps)
         finally:
             self.at_once -= 1
+
+
+@dataclass(slots=True)
+class _Watcher(_Job):
+    lapses: list[str] = field(default_factory=list)
+
+    def step_lapsed(self, why: str) -> None:
+        self.lapses.append(why)
+
+
+@dataclass(slots=True)
+class _Committer(_Job):
+    drains: list[object] = field(default_factory=list)
+
+    def drained(self, progress: object) -> None:
+        self.drains.append(progress)
 
 
 class _Driver:
@@ -204,3 +221,79 @@ def test_finishing_takes_one_last_step_of_each() -> None:
     asyncio.run(scenario())
 
     assert slow.steps == 2
+
+
+def test_after_a_drain_jobs_hear_how_far_the_lanes_came() -> None:
+    committer, other = _Committer(work=lambda _: None), _Job(work=lambda _: None)
+
+    async def drain() -> None:
+        async with running(committer, other) as driver:
+            pass
+        await driver.jobs.drained({})
+
+    asyncio.run(drain())
+
+    assert committer.drains == [{}]
+
+
+def test_a_driver_that_lapsed_rests_but_for_jobs_that_have_something_to_do_then() -> None:
+    job, watcher = _Job(lambda _: None), _Watcher(lambda _: None)
+
+    async def scenario() -> tuple[int, int]:
+        async with running(job, watcher) as driver:
+            await until(lambda: job.steps > 0 and watcher.steps > 0)
+            driver.leaderships[_FLOW] = Lapsed("B does not answer")
+            await until(lambda: len(watcher.lapses) > 2)
+            steps = job.steps, watcher.steps
+            await asyncio.sleep(0.05)
+            assert steps == (job.steps, watcher.steps)
+            driver.leaderships[_FLOW] = Standby()
+            await asyncio.sleep(0.05)
+            lapses = len(watcher.lapses)
+            await asyncio.sleep(0.05)
+            assert lapses == len(watcher.lapses)
+            driver.leaderships[_FLOW] = Leading()
+            await until(lambda: job.steps > steps[0] and watcher.steps > steps[1])
+            return steps
+
+    asyncio.run(scenario())
+
+    assert set(watcher.lapses) == {"B does not answer"}
+
+
+def test_jobs_of_a_changed_flow_end_and_others_take_their_place() -> None:
+    other = FlowId(source=ClusterAlias("X"), target=ClusterAlias("Y"))
+    before, after = _Job(lambda _: None), _Job(lambda _: None)
+    untouched = _Job(lambda _: None, flow=other)
+
+    async def scenario() -> tuple[int, int]:
+        async with running(before, untouched) as driver:
+            await until(lambda: before.steps > 0)
+            await driver.jobs.end({_FLOW})
+            driver.jobs.begin([after])
+            ended_at, kept_at = before.steps, untouched.steps
+            await until(lambda: after.steps > 2 and untouched.steps > kept_at + 2)
+            return ended_at, before.steps
+
+    ended_at, at_the_end = asyncio.run(scenario())
+
+    assert ended_at == at_the_end
+
+
+def test_a_step_that_does_not_end_has_no_other_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(periodic, "_LAST_STEPS_S_MAX", 0.05)
+    free = threading.Event()
+    stuck, after = _Job(partial(wait_for, free)), _Job(lambda _: None)
+
+    async def scenario() -> int:
+        async with running(stuck) as driver:
+            await until(lambda: stuck.steps == 1)
+            await driver.jobs.end({_FLOW})
+            driver.jobs.begin([after])
+            await asyncio.sleep(0.1)
+            meanwhile = after.steps
+            free.set()
+            await until(lambda: after.steps > 0)
+            return meanwhile
+
+    assert asyncio.run(scenario()) == 0

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from heliograph.broker.clients import Clients
-from heliograph.broker.view import ClusterView, TopicView
+from heliograph.broker.view import ClusterView
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.driver import reconcile
 from heliograph.driver.assignment import assign
@@ -50,7 +49,10 @@ class FakeSlots:
         self.abandoned: frozenset[FlowId] = frozenset()
 
     def apply(
-        self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
+        self,
+        assignment: Mapping[SlotId, tuple[Lane, ...]],
+        abandoned: frozenset[FlowId],
+        stuck: frozenset[LaneId],
     ) -> None:
         self.applied.append(assignment)
         self.abandoned = abandoned
@@ -164,22 +166,6 @@ def test_slots_hear_from_the_driver_while_it_assigns_lanes_and_a_flow_lost_meanw
     asyncio.run(scenario())
 
     assert slots.applied == [{SlotId(0): ()}]
-
-
-def test_heartbeats_that_this_run_creates_are_looked_for_soon() -> None:
-    """The next refresh, ten minutes later, would leave `heliograph topology` without any."""
-    back = FlowConfig(id=FlowId(source=FLOW.target, target=FLOW.source), enabled=False)
-    config = CONFIG.model_copy(update={"pairs": (*CONFIG.pairs, back)})
-    made = Reconciler(config, LedgerService(config.clusters), Clients(config), 1)
-    empty = ClusterView(alias=FLOW.source, cluster_id=None, broker_count=1, topics={})
-    heartbeats = TopicView(name=TopicName("heartbeats"), id=None, partitions=())
-    present = replace(empty, topics={heartbeats.name: heartbeats})
-    flow = config.flows[0]
-
-    assert made._expects_heartbeats(flow, empty)
-    assert not made._expects_heartbeats(flow, present)
-    made._began_s -= 2 * Reconciler.STALL_S_MAX
-    assert not made._expects_heartbeats(flow, empty)
 
 
 class _Silent:

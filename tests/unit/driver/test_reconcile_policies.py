@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from heliograph import model
 from heliograph.broker.clients import Clients
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.driver import reconcile
@@ -18,6 +19,7 @@ from heliograph.ledger.leadership import Trouble
 from heliograph.ledger.new_starts import Overrun, Waiting
 from heliograph.ledger.service import LedgerService
 from heliograph.model import (
+    Awaited,
     ClusterAlias,
     Copying,
     FlowId,
@@ -73,7 +75,10 @@ class Slots:
         self.resumed_lanes: list[LaneId] = []
 
     def apply(
-        self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
+        self,
+        assignment: Mapping[SlotId, tuple[Lane, ...]],
+        abandoned: frozenset[FlowId],
+        stuck: frozenset[LaneId],
     ) -> None: ...
 
     def throttle(self, limits: Mapping[str, int]) -> None: ...
@@ -234,6 +239,19 @@ def test_a_flow_that_cannot_be_made_ready_is_over_at_once_unless_trying_again_ma
     assert ended is not waits
     assert made.finished({})
     assert made.failures == made.problems == {FLOW: str(error)}
+
+
+def test_a_lane_that_waits_for_an_answer_has_not_caught_up() -> None:
+    """`--once` ended when a source had not answered for long: the lane said what it knew before."""
+    made, slots = reconciler(Ledgers(), acts=False), Slots(Copying())
+    ended = []
+    for awaited in Awaited:
+        slots.state = model.Waiting(awaited=awaited, since_ms=1)
+        ended.append(followed(made, slots))
+    slots.state = Idle()
+    ended.append(followed(made, slots))
+
+    assert ended == [*(False for _ in Awaited), True]
 
 
 def test_lanes_that_copy_are_waited_for_where_another_topic_cannot_be_created() -> None:

@@ -12,8 +12,13 @@ import pytest
 
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.driver import run as driver
-from heliograph.driver.run import LiveMirror, RunResult, RunStatus, run_mirror
+from heliograph.driver.changes import ConfigChanges
+from heliograph.driver.live import LiveMirror, RunStatus
+from heliograph.driver.result import RunResult
+from heliograph.driver.run import run_mirror
 from heliograph.driver.stop import StopRequest
+from heliograph.engine.capacity import Capacity
+from heliograph.engine.sealed import SlotSettings
 from heliograph.engine.supervisor import SlotHealth
 from heliograph.errors import ConfigError, EngineError
 from heliograph.ledger import leadership
@@ -65,8 +70,10 @@ class PlayedSpark:
     def stop(self) -> None:
         self.starts.append("stop")
 
-    def room(self) -> int:
-        return 2
+    def capacity(self) -> Capacity:
+        return Capacity(cores=2, executors=1, room=2, most=2)
+
+    def jvm(self) -> None: ...
 
 
 class PlayedSlots:
@@ -90,11 +97,25 @@ class PlayedSlots:
     def use(self, session: object) -> None:
         self.told.append(f"use {session}")
 
+    def configure(self, settings: SlotSettings) -> None:
+        self.told.append(f"configure {sorted(settings.clusters)}")
+
+    def resize(self, count: int) -> None:
+        self.count = count
+        self.told.append(f"resize {count}")
+
     def throttle(self, limits: Mapping[str, int]) -> None: ...
 
     def apply(
-        self, assignment: Mapping[SlotId, tuple[Lane, ...]], abandoned: frozenset[FlowId]
+        self,
+        assignment: Mapping[SlotId, tuple[Lane, ...]],
+        abandoned: frozenset[FlowId],
+        stuck: frozenset[LaneId],
     ) -> None: ...
+
+    def keep(self, wanted: frozenset[SlotId]) -> None: ...
+
+    def give_up(self, slot: SlotId, why: str) -> None: ...
 
     def progress(self) -> Mapping[LaneId, LaneProgress]:
         return self.lanes
@@ -104,8 +125,6 @@ class PlayedSlots:
 
     def current(self) -> Mapping[LaneId, SlotId]:
         return {}
-
-    def pause(self, ids: Iterable[LaneId]) -> None: ...
 
     def resume(self, ids: Iterable[LaneId]) -> None: ...
 
@@ -284,3 +303,104 @@ def test_a_service_that_cannot_be_served_keeps_the_mirror_from_beginning(
         asyncio.run(run_mirror(CONFIG, services=[service]))
 
     assert spark.starts == []
+
+
+def without_heartbeats(*flows: FlowConfig) -> MirrorConfig:
+    quiet = FlowConfig(id=FLOW).heartbeats.model_copy(update={"enabled": False})
+    return CONFIG.model_copy(
+        update={"pairs": tuple(each.model_copy(update={"heartbeats": quiet}) for each in flows)}
+    )
+
+
+def changed_while_running(
+    before: MirrorConfig,
+    *offered: MirrorConfig,
+    waits: Callable[[RunStatus], bool] = lambda _: False,
+) -> tuple[list[MirrorConfig], ConfigChanges]:
+    """What the mirror ran with after each was offered."""
+    changes, ran = ConfigChanges(), list[MirrorConfig]()
+    stop = StopRequest()
+
+    @asynccontextmanager
+    async def service(live: LiveMirror) -> AsyncIterator[None]:
+        async def offer() -> None:
+            while live.status() is None:
+                await asyncio.sleep(0.01)
+            for config in offered:
+                changes.offer(config)
+                await changes.followed()
+                ran.append(live.config)
+                while (status := live.status()) is not None and waits(status):
+                    await asyncio.sleep(0.01)
+            stop.make()
+
+        offering = asyncio.create_task(offer())
+        yield
+        await offering
+
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await run_mirror(before, stop=stop, services=[service], changes=changes, lease=False)
+
+    asyncio.run(bounded())
+    return ran, changes
+
+
+def test_a_change_reaches_slots_jobs_and_what_is_served(
+    spark: PlayedSpark, slots: PlayedSlots
+) -> None:
+    flow = FlowConfig(id=FLOW, enabled=True)
+    one, other = (
+        without_heartbeats(flow),
+        without_heartbeats(flow.model_copy(update={"topics": ("x",), "tasks_max": 1})),
+    )
+
+    ran, changes = changed_while_running(one, other)
+
+    assert ran == [other]
+    assert "configure ['A', 'B']" in slots.told
+    assert changes.status.changes == ("A->B: topics: .* -> x", "A->B: tasks.max: unset -> 1")
+    assert changes.status.problem == ""
+
+
+def test_a_change_that_needs_a_restart_changes_nothing_at_all(
+    spark: PlayedSpark, slots: PlayedSlots
+) -> None:
+    flow = FlowConfig(id=FLOW, enabled=True)
+    one = without_heartbeats(flow)
+    engine = one.engine.model_copy(update={"master": "local[9]"})
+    other = without_heartbeats(flow.model_copy(update={"topics": ("x",)}))
+
+    ran, changes = changed_while_running(one, other.model_copy(update={"engine": engine}))
+
+    assert ran == [one]
+    assert slots.told == ["start the session", "drain", "stop"]
+    assert "master: unset -> local[9]: needs a restart" in changes.status.problem
+
+
+def test_credentials_that_a_cluster_does_not_take_change_nothing(
+    spark: PlayedSpark, slots: PlayedSlots
+) -> None:
+    one = without_heartbeats(FlowConfig(id=FLOW, enabled=True))
+    moved = ClusterConfig(alias=FLOW.target, bootstrap_servers=("127.0.0.1:2",))
+    other = one.model_copy(update={"clusters": {**one.clusters, FLOW.target: moved}})
+
+    ran, changes = changed_while_running(one, other)
+
+    assert ran == [one]
+    assert "cluster B: no broker answers" in changes.status.problem
+    assert not changes.is_settled, "it is tried again"
+
+
+def test_a_mirror_without_a_flow_starts_spark_when_one_comes_and_keeps_it_when_it_goes(
+    spark: PlayedSpark, slots: PlayedSlots
+) -> None:
+    slots.lanes = {}
+    none = without_heartbeats()
+    one = without_heartbeats(FlowConfig(id=FLOW, enabled=True))
+
+    ran, changes = changed_while_running(none, one, none, one, waits=lambda _: not slots.told[1:])
+
+    assert ran == [one, none, one]
+    assert spark.starts == ["start", "stop"]
+    assert changes.status.changes == ("A->B: mirroring begins",)

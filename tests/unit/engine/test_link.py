@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -21,6 +22,7 @@ from heliograph.engine.messages import (
     Beat,
     Down,
     Drain,
+    Figures,
     Hello,
     LimitLanes,
     PauseLanes,
@@ -51,14 +53,14 @@ class Ear:
 
     def __init__(self) -> None:
         self.sessions: list[Session] = []
-        self.messages: list[Progress | Settled] = []
+        self.messages: list[Progress | Figures | Settled] = []
         self.lost_count = 0
 
     def hello(self, session: Session) -> None:
         self.sessions.append(session)
         session.send(AddLanes(lanes=(lane(1),)))
 
-    def heard(self, session: Session, message: Progress | Settled) -> None:
+    def heard(self, session: Session, message: Progress | Figures | Settled) -> None:
         self.messages.append(message)
 
     def lost(self, session: Session) -> None:
@@ -326,6 +328,32 @@ def test_a_link_that_is_closed_says_so(server: LinkServer, loop: LoopThread, por
 
     with pytest.raises(LinkError, match="closed"):
         server.check()
+
+
+class Closing:
+    """As much of a writer as one has who is not even listened to."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_one_who_connects_at_the_very_end_is_cut_off(ear: Ear) -> None:
+    """Before its task has had a turn, and after the link was closed."""
+    first, late = Closing(), Closing()
+
+    async def play() -> None:
+        server = LinkServer(host="127.0.0.1", token=TOKEN, listener=ear)
+        await server.start()
+        server._accept(asyncio.StreamReader(), cast(asyncio.StreamWriter, first))
+        await server.stop()
+        server._accept(asyncio.StreamReader(), cast(asyncio.StreamWriter, late))
+
+    asyncio.run(play())
+
+    assert (first.is_closed, late.is_closed) == (True, True)
 
 
 def test_a_slot_with_more_lanes_than_a_frame_holds_says_hello_in_parts(ear: Ear, port: int) -> None:

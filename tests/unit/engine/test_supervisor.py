@@ -10,7 +10,16 @@ from typing import cast
 
 from heliograph.engine.jobs import JobEnded
 from heliograph.engine.link import Session
-from heliograph.engine.messages import AddLanes, Down, Drain, Hello, Progress, Settled, Stop
+from heliograph.engine.messages import (
+    AddLanes,
+    Configure,
+    Down,
+    Drain,
+    Hello,
+    Progress,
+    Settled,
+    Stop,
+)
 from heliograph.engine.supervisor import SlotState, SlotSupervisor
 from heliograph.engine.task import Outcome, SlotResult
 from heliograph.model import SlotId
@@ -19,6 +28,10 @@ from tests.unit.engine.lanes import lane, progress
 
 LEASE_S = 10.0
 S0, S1 = SlotId(0), SlotId(1)
+
+
+def slots(count: int) -> frozenset[SlotId]:
+    return frozenset(map(SlotId, range(count)))
 
 
 class PlayedJob:
@@ -71,10 +84,22 @@ class Stage:
         function()
 
     def connect(
-        self, slot: SlotId, generation: int = 1, *, machine: str = "elsewhere", pid: int = 1
+        self,
+        slot: SlotId,
+        generation: int = 1,
+        *,
+        machine: str = "elsewhere",
+        pid: int = 1,
+        settings_version: int = 0,
     ) -> PlayedSession:
         hello = Hello(
-            slot=slot, generation=generation, attempt="7", machine=machine, pid=pid, lanes=()
+            slot=slot,
+            generation=generation,
+            attempt="7",
+            machine=machine,
+            pid=pid,
+            lanes=(),
+            settings_version=settings_version,
         )
         session = PlayedSession(self, hello)
         self.crew.hello(cast(Session, session))
@@ -98,7 +123,7 @@ class Stage:
 def test_a_slot_is_starting_until_it_says_hello() -> None:
     stage = Stage()
 
-    stage.crew.resize(2)
+    stage.crew.keep(slots(2))
     stage.connect(S0)
 
     assert stage.states() == [SlotState.RUNNING, SlotState.STARTING]
@@ -106,7 +131,7 @@ def test_a_slot_is_starting_until_it_says_hello() -> None:
 
 def test_a_task_lost_for_sure_is_replaced_at_once_and_alone() -> None:
     stage = Stage()
-    stage.crew.resize(2)
+    stage.crew.keep(slots(2))
     stage.crew.want({S0: (lane(0),), S1: (lane(1),)})
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -124,7 +149,7 @@ def test_a_task_lost_for_sure_is_replaced_at_once_and_alone() -> None:
 
 def test_a_task_that_said_how_it_ended_needs_no_wait() -> None:
     stage = Stage()
-    stage.crew.resize(1)
+    stage.crew.keep(slots(1))
     session = stage.connect(S0)
 
     stage.lose(session)
@@ -136,7 +161,7 @@ def test_a_task_that_said_how_it_ended_needs_no_wait() -> None:
 
 def test_a_task_lost_out_of_sight_is_replaced_only_after_its_lease() -> None:
     stage = Stage()
-    stage.crew.resize(1)
+    stage.crew.keep(slots(1))
     session = stage.connect(S0, machine="elsewhere", pid=os.getpid())
     stage.lose(session)
     stage.jobs[0].end(Outcome.RETRIED)
@@ -150,7 +175,7 @@ def test_a_task_lost_out_of_sight_is_replaced_only_after_its_lease() -> None:
 
 def test_a_silent_slot_is_cancelled_and_replaced_after_its_lease() -> None:
     stage = Stage()
-    stage.crew.resize(1)
+    stage.crew.keep(slots(1))
     session = stage.connect(S0)
 
     stage.wait(LEASE_S * 0.6)
@@ -165,7 +190,7 @@ def test_a_silent_slot_is_cancelled_and_replaced_after_its_lease() -> None:
 
 def test_a_generation_given_up_is_stopped_when_it_comes_back() -> None:
     stage = Stage()
-    stage.crew.resize(1)
+    stage.crew.keep(slots(1))
     stage.lose(stage.connect(S0))
     stage.wait(LEASE_S * 1.1)
 
@@ -177,7 +202,7 @@ def test_a_generation_given_up_is_stopped_when_it_comes_back() -> None:
 
 def test_a_connection_that_breaks_and_returns_within_the_lease_costs_nothing() -> None:
     stage = Stage()
-    stage.crew.resize(1)
+    stage.crew.keep(slots(1))
     first = stage.connect(S0)
     stage.lose(first)
     stage.wait(LEASE_S / 2)
@@ -191,7 +216,7 @@ def test_a_connection_that_breaks_and_returns_within_the_lease_costs_nothing() -
 
 def test_a_slot_that_fails_at_once_every_time_is_started_less_and_less_often() -> None:
     stage = Stage()
-    stage.crew.resize(1)
+    stage.crew.keep(slots(1))
 
     for _ in range(100):
         if len(stage.jobs) and stage.crew.health()[0].state is not SlotState.ENDED:
@@ -203,10 +228,10 @@ def test_a_slot_that_fails_at_once_every_time_is_started_less_and_less_often() -
 
 def test_shrinking_drains_the_slots_that_go_and_keeps_the_rest() -> None:
     stage = Stage()
-    stage.crew.resize(2)
+    stage.crew.keep(slots(2))
     keeper, leaver = stage.connect(S0), stage.connect(S1)
 
-    stage.crew.resize(1)
+    stage.crew.keep(slots(1))
     stage.lose(leaver)
     stage.jobs[1].end(Outcome.DRAINED)
 
@@ -217,7 +242,7 @@ def test_shrinking_drains_the_slots_that_go_and_keeps_the_rest() -> None:
 
 def test_draining_replaces_nothing_and_ends_what_never_started() -> None:
     stage = Stage()
-    stage.crew.resize(2)
+    stage.crew.keep(slots(2))
     session = stage.connect(S0)
 
     stage.crew.drain()
@@ -235,7 +260,7 @@ def test_draining_replaces_nothing_and_ends_what_never_started() -> None:
 
 def test_loads_follow_bytes_and_fade_when_nothing_comes() -> None:
     stage = Stage()
-    stage.crew.resize(1)
+    stage.crew.keep(slots(1))
     stage.crew.want({S0: (lane(0),)})
     session = stage.connect(S0)
     for second in range(60):
@@ -254,7 +279,7 @@ def test_loads_follow_bytes_and_fade_when_nothing_comes() -> None:
 
 def test_progress_of_a_lane_nobody_wants_is_forgotten() -> None:
     stage = Stage()
-    stage.crew.resize(1)
+    stage.crew.keep(slots(1))
     stage.crew.want({S0: (lane(0),)})
     session = stage.connect(S0)
     stage.hear(session, Progress(slot=S0, at_ms=0, lanes=(progress(0), progress(1))))
@@ -268,7 +293,7 @@ def test_progress_of_a_lane_nobody_wants_is_forgotten() -> None:
 
 def test_progress_is_the_same_object_until_a_slot_has_news() -> None:
     stage = Stage()
-    stage.crew.resize(1)
+    stage.crew.keep(slots(1))
     stage.crew.want({S0: (lane(0),)})
     session = stage.connect(S0)
     stage.hear(session, Progress(slot=S0, at_ms=0, lanes=(progress(0),)))
@@ -283,7 +308,7 @@ def test_progress_is_the_same_object_until_a_slot_has_news() -> None:
 
 def test_no_slot_is_started_while_spark_is_gone_and_all_are_once_it_is_back() -> None:
     stage = Stage()
-    stage.crew.resize(2)
+    stage.crew.keep(slots(2))
     stage.crew.want({S0: (lane(0),), S1: (lane(1),)})
     sessions = [stage.connect(S0), stage.connect(S1)]
 
@@ -299,3 +324,80 @@ def test_no_slot_is_started_while_spark_is_gone_and_all_are_once_it_is_back() ->
     assert [(job.slot, job.generation) for job in stage.jobs[2:]] == [(S0, 2), (S1, 2)]
     again = stage.connect(S0, generation=2)
     assert again.sent == [AddLanes(lanes=(lane(0),))]
+
+
+def test_a_slot_that_is_missing_in_between_stays_away_and_the_others_are_left_alone() -> None:
+    stage = Stage()
+    stage.crew.keep(slots(3))
+    first, second, third = (stage.connect(SlotId(number)) for number in range(3))
+
+    stage.crew.keep(frozenset({S0, SlotId(2)}))
+    stage.lose(second)
+    stage.jobs[1].end(Outcome.DRAINED)
+
+    assert second.sent == [Drain()]
+    assert first.sent == third.sent == []
+    assert [health.slot for health in stage.crew.health()] == [S0, SlotId(2)]
+
+
+def test_a_slot_that_is_not_wanted_before_it_was_started_again_is_forgotten() -> None:
+    stage = Stage()
+    stage.crew.keep(slots(2))
+    for _ in range(2):
+        stage.jobs[-1].fail("no room")  # the second time it waits before the next try
+
+    stage.crew.keep(slots(1))
+
+    assert [health.slot for health in stage.crew.health()] == [S0]
+    stage.wait(60)
+    assert [job.slot for job in stage.jobs] == [S0, S1, S1]
+
+
+def test_a_slot_that_is_given_up_is_ended_and_another_carries_its_lanes() -> None:
+    stage = Stage()
+    stage.crew.keep(slots(1))
+    stage.crew.want({S0: (lane(0),)})
+    session = stage.connect(S0)
+
+    stage.crew.give_up(S0, "it does not let go")
+    stage.lose(session)
+    stage.jobs[0].end(Outcome.STOPPED)
+    successor = stage.connect(S0, 2)
+
+    assert session.sent[-1] == Stop()
+    assert stage.jobs[0].cancelled
+    assert successor.sent == [AddLanes(lanes=(lane(0),))]
+
+
+def test_the_cpu_of_a_slot_is_known_after_some_seconds_of_reports_and_fades_without() -> None:
+    stage = Stage()
+    stage.crew.keep(slots(1))
+    session = stage.connect(S0)
+
+    shares = []
+    for step in range(25):
+        stage.now_s += 0.25
+        stage.hear(session, Progress(slot=S0, at_ms=0, lanes=(), cpu_s=10 + 0.2 * step))
+        shares.append(stage.crew.health()[0].cpu_share)
+    stage.now_s += 30
+
+    assert shares[0] == 0.0
+    assert round(shares[-1], 2) == 0.8
+    assert stage.crew.health()[0].cpu_share == 0.0
+
+
+def test_slots_are_told_settings_before_lanes_and_once() -> None:
+    stage = Stage()
+    stage.crew.keep(slots(2))
+    stage.crew.want({S0: (lane(0),), S1: (lane(1),)})
+    first = stage.connect(S0)
+    told = Configure(version=1, sealed="x")
+
+    stage.crew.configure(told)
+    late = stage.connect(S1)
+    stage.lose(late)
+    again = stage.connect(S1, settings_version=1)
+
+    assert first.sent == [AddLanes(lanes=(lane(0),)), told]
+    assert late.sent == [told, AddLanes(lanes=(lane(1),))]
+    assert again.sent == [AddLanes(lanes=(lane(1),))]

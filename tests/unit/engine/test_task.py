@@ -9,18 +9,22 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from heliograph.clock import monotonic_s
+from heliograph.copy.flow import FetchLimits
 from heliograph.engine import task
 from heliograph.engine.link import LinkServer, Session
 from heliograph.engine.messages import (
     AddLanes,
+    Configure,
     Down,
     Drain,
+    Figures,
     PauseLanes,
     Progress,
     RemoveLanes,
     Settled,
     Stop,
 )
+from heliograph.engine.sealed import SlotSettings, seal
 from heliograph.engine.task import (
     CarrierFactory,
     Clusters,
@@ -30,7 +34,7 @@ from heliograph.engine.task import (
     progress_interval_s,
     run_slot,
 )
-from heliograph.model import LaneId, LaneProgress, SlotId
+from heliograph.model import LaneId, LaneProgress, SlotFigures, SlotId
 from tests.kit.loop_thread import LoopThread, loop_thread
 from tests.kit.topics import wait_until
 from tests.spark.fake_carrier import BrokenCarrier, FakeCarrier
@@ -48,6 +52,7 @@ class Script:
         self.after_settled: list[Down] = []
         self.settled: list[LaneId] = []
         self.reports: list[LaneProgress] = []
+        self.figures: list[SlotFigures] = []
         self.sessions: list[Session] = []
 
     def hello(self, session: Session) -> None:
@@ -55,7 +60,10 @@ class Script:
         for line in self.lines:
             session.send(line)
 
-    def heard(self, session: Session, message: Progress | Settled) -> None:
+    def heard(self, session: Session, message: Progress | Figures | Settled) -> None:
+        if isinstance(message, Figures):
+            self.figures.append(message.figures)
+            return
         if isinstance(message, Progress):
             self.reports += message.lanes
             return
@@ -239,6 +247,17 @@ def test_only_lanes_that_changed_are_reported(run: Run, script: Script, loop: Lo
     assert seen.count(moving.id) > 1
 
 
+def test_a_slot_tells_its_own_figures_each_second_and_once_more_when_it_drains(
+    run: Run, script: Script, loop: LoopThread
+) -> None:
+    script.lines = [AddLanes(lanes=(lane(0),))]
+    after(loop, 1.6, lambda: script.sessions[0].send(Drain()))
+
+    run()
+
+    assert 2 <= len(script.figures) <= 4
+
+
 class QuietCarrier(FakeCarrier):
     """Nothing ever changes."""
 
@@ -263,3 +282,22 @@ def test_progress_is_reported_more_rarely_the_more_lanes_change() -> None:
     intervals = [progress_interval_s(changed) for changed in (0, 1_000, 10_000, 1_000_000)]
 
     assert intervals == [0.25, 0.25, 2.5, 10.0]
+
+
+def test_settings_that_come_over_the_link_reach_the_carrier_and_the_next_hello(
+    run: Run, script: Script, loop: LoopThread
+) -> None:
+    made: list[FakeCarrier] = []
+    limits = {lane(0).id.flow: FetchLimits(bytes_max=5)}
+    told = SlotSettings(clusters={}, limits=limits, bytes_max=7)
+    script.lines = [Configure(version=3, sealed=seal(told, TOKEN)), AddLanes(lanes=(lane(0),))]
+
+    def reconnect() -> None:
+        script.lines = [Stop()]
+        script.sessions[0].close()
+
+    after(loop, 0.3, reconnect)
+    run(remembered(made))
+
+    assert [session.hello.settings_version for session in script.sessions] == [0, 3]
+    assert (made[0].limits, made[0]._bytes_max) == (limits, 7)

@@ -21,7 +21,7 @@ from heliograph.groups.placement import (
 from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.runs import LooseRuns, Run, Runs
 from heliograph.ledger.translate import LaneEnd
-from heliograph.ledger.view import LaneRecord
+from heliograph.ledger.view import LaneRecord, LedgerView
 from heliograph.model import TopicName, TopicPartition
 from heliograph.wire.mirror_records import Checkpoint
 from tests.kit.entries import start_entry
@@ -57,6 +57,8 @@ class Scene:
     committed: Mapping[str, Mapping[TopicPartition, GroupOffset]] = field(default_factory=dict)
     target_starts: Mapping[TopicPartition, int]
     target_ends: Mapping[TopicPartition, int]
+    is_both_ways: bool = False
+    back: LedgerView | None = None
 
 
 def run(position: int, source_offset: int, target_offset: int) -> Run:
@@ -273,6 +275,25 @@ def test_a_time_is_the_first_offset_that_is_not_older(
 
     move = only_move(placing)
     assert (move.target_offset, move.note) == (target_offset, note)
+
+
+@pytest.mark.parametrize(
+    ("cut", "target_offset", "costs_it", "note"),
+    [
+        (35, 20, (0, 0, 0), ""),
+        (-1, 20, (0, 0, 0), ""),
+        (20, 20, (0, 0, 0), ""),
+        (16, 16, (4, 0, 0), "set back from 20 to the cut"),
+        (5, 5, (10, 0, 5), "set back from 20 to the cut"),
+    ],
+)
+def test_no_group_goes_on_behind_the_cut_and_none_is_moved_forward_to_it(
+    cut: int, target_offset: int, costs_it: tuple[int, int, int], note: str
+) -> None:
+    placing = plan_group_offsets(scene(25), Strategy.MAP, cut_offsets={ON_TARGET: cut})
+
+    move = only_move(placing)
+    assert (move.target_offset, costs(move), move.note) == (target_offset, costs_it, note)
 
 
 def test_a_time_on_an_empty_partition_is_its_end() -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.inspect.status import STOPPED, _state
+from heliograph.inspect.flow_status import STOPPED
+from heliograph.inspect.status import _state
 from heliograph.ledger.entries import HeadEntry
 from tests.kit.entries import head_entry
 from tests.unit.audit.test_plan import GAPPED, location
@@ -26,6 +27,10 @@ def noted(state: str) -> HeadEntry:
         ("copying", None, True, "copying?"),
         ("idle", None, False, STOPPED),
         ("stalled: source unreachable", None, True, "stalled: source unreachable"),
+        ("waiting: source answer", 3, True, "waiting: source answer"),
+        ("waiting: source answer", 0, True, "idle"),
+        ("waiting: source answer", None, True, "waiting: source answer?"),
+        ("waiting: source answer", 3, False, STOPPED),
         ("paused", 3, True, "copying"),  # resumed since: what pauses it now is a decision
     ],
 )

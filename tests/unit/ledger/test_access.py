@@ -50,7 +50,7 @@ class Decision:
 
     async def _decide(self, entries: tuple[Entry, ...]) -> tuple[bool, LaneRecord]:
         access = LedgerAccess({})
-        access._clusters[FLOW.target, "producer"] = self.target
+        access._clusters._opened[FLOW.target, "producer"] = self.target
         try:
             await access.note(FLOW, [_flow_entry(), *entries])
             self.target.before = self._append_late
@@ -127,7 +127,7 @@ def _asked_for(count: int) -> Counter[str]:
 
     async def decide() -> Counter[str]:
         access = LedgerAccess({})
-        access._clusters[FLOW.target, "producer"] = target
+        access._clusters._opened[FLOW.target, "producer"] = target
         try:
             await access.note(FLOW, [_flow_entry()])
             await access.view(FLOW)

@@ -82,6 +82,7 @@ HEAD = HeadEntry(
     state="stalled: corrupt batch",
     detail="offset 1300: wrong CRC",
     source_leader_epoch=0,
+    begun_at=1280,
 )
 RUNS = RunsEntry(
     topic=ORDERS,

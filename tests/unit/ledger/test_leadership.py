@@ -15,7 +15,7 @@ from heliograph.ledger.leadership import (
     Leading,
     Standby,
 )
-from heliograph.model import ClusterAlias, FlowId
+from heliograph.model import ClusterAlias, FlowId, TopicName
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
 OTHER = FlowId(source=ClusterAlias("B"), target=ClusterAlias("A"))
@@ -86,3 +86,16 @@ def test_a_task_that_waits_to_lead_is_woken_by_nothing_else() -> None:
         return seen
 
     assert asyncio.run(scenario()) == [False, False, True]
+
+
+def test_a_leader_knows_topics_that_were_failed_over_alone_and_nobody_else_needs_to() -> None:
+    leaderships, alone = Leaderships([FLOW]), {TopicName("orders"): UNPLANNED}
+    before = leaderships.fenced_topics(FLOW)
+
+    leaderships[FLOW] = Leading(alone)
+
+    assert before == {}
+    assert leaderships.leads(FLOW)
+    assert not leaderships.abandons(FLOW)
+    assert leaderships.why_not(FLOW) == ""
+    assert leaderships.fenced_topics(FLOW) == alone

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,12 +19,18 @@ from heliograph.config.schema import ClusterConfig, EngineConfig, FlowConfig, Mi
 from heliograph.errors import BrokerUnreachable, CorruptBatch, InvariantError
 from heliograph.ledger.access import LedgerAccess, claim_lease
 from heliograph.ledger.entries import Entry, FlowEntry, LeaseEntry, Tombstone
-from heliograph.ledger.fence import Fence, fence_entry
-from heliograph.ledger.leadership import Fenced, Lapsed, Standby
+from heliograph.ledger.fence import (
+    Fence,
+    are_kept,
+    fence_entry,
+    topic_fence_entry,
+    topic_unfence_entries,
+)
+from heliograph.ledger.leadership import Fenced, Lapsed, Leading, Standby
 from heliograph.ledger.lease import Leases
 from heliograph.ledger.standby_note import standbys_of
 from heliograph.ledger.view import LedgerView
-from heliograph.model import ClusterAlias, FlowId
+from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph.processes import new_signature
 from tests.kit.leasing import Nothing
 
@@ -100,6 +106,11 @@ class Ledgers:
         await self.catch_up()
         return question(self.view)
 
+    async def ask_recent(
+        self, flow: FlowId, question: Callable[[LedgerView], Any], age_s_max: float
+    ) -> Any:
+        return question(self.view)
+
     async def claim(
         self, flow: FlowId, entry: LeaseEntry, over: LeaseEntry | None = None
     ) -> LeaseEntry | None:
@@ -139,13 +150,29 @@ class _Opened:
         return self.store
 
 
+class Carrying(Nothing):
+    """The activity of a driver whose slots have the topics until they let go."""
+
+    has_let_go = False
+
+    def has_left(self, flow: FlowId, topics: Collection[TopicName]) -> bool:
+        return self.has_let_go
+
+
 class Driver:
     """Leases of one driver, and the task that keeps them."""
 
-    def __init__(self, log: Log, *, exclusive: bool = True) -> None:
+    def __init__(
+        self, log: Log, *, exclusive: bool = True, activity: Nothing | None = None
+    ) -> None:
         self.ledgers, self.clock = Ledgers(log), WallClock()
         CLOCK.set(self.clock)  # the task below has a copy of the context
-        self.leases = Leases(CONFIG, self.ledgers, Nothing(), exclusive=exclusive)  # type: ignore[arg-type]
+        self.leases = Leases(
+            CONFIG,
+            self.ledgers,  # type: ignore[arg-type]
+            activity or Nothing(),
+            exclusive=exclusive,
+        )
         self.running = asyncio.create_task(self.leases.run())
 
     @property
@@ -208,6 +235,59 @@ def test_no_error_ends_the_looks_and_a_fence_is_seen_after_it(trouble: Exception
         assert goes_on, "a hiccup is shorter than the lease"
         assert driver.value == Fenced(FENCE)
         assert not driver.running.done()
+
+    played(scenario)
+
+
+ORDERS = TopicName("orders")
+ALONE = Fence(at_ms=2, why="failed over alone", id="f1")
+
+
+async def come_true(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5 * LEASE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_a_topic_that_is_fenced_alone_leaves_its_flow_led_and_is_told_once_slots_let_go() -> None:
+    async def scenario() -> None:
+        log, slots = Log(), Carrying()
+        driver = Driver(log, activity=slots)
+        await driver.leading()
+
+        log.entries.append(topic_fence_entry(ORDERS, ALONE))
+        await come_true(lambda: driver.value == Leading({ORDERS: ALONE}))
+        await asyncio.sleep(LEASE_S / 4)
+        view, author = driver.ledgers.view, driver.ledgers.author
+        too_early = are_kept(view, [ALONE], author)
+        slots.has_let_go = True
+        await come_true(lambda: are_kept(view, [ALONE], author))
+        of_another = are_kept(view, [ALONE], "another")
+        log.entries.extend(topic_unfence_entries([ORDERS]))
+        await come_true(lambda: driver.value == Leading())
+        log.entries.append(topic_fence_entry(ORDERS, replace(ALONE, id="f2")))
+        slots.has_let_go = False
+        await asyncio.sleep(LEASE_S / 4)
+
+        assert not too_early
+        assert not of_another
+        assert driver.leads
+        assert not are_kept(view, [replace(ALONE, id="f2")], author), "told of an earlier fence"
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("exclusive", [True, False], ids=["lease", "no-lease"])
+def test_a_driver_that_takes_over_knows_the_fenced_topics_before_it_leads(exclusive: bool) -> None:
+    async def scenario() -> None:
+        log = Log()
+        log.entries.append(topic_fence_entry(ORDERS, ALONE))
+        driver = Driver(log, exclusive=exclusive)
+
+        await driver.leading()
+
+        assert driver.leases.leaderships.fenced_topics(FLOW) == {ORDERS: ALONE}
+        assert driver.leases.leaderships.why_fenced(FLOW) == ""
 
     played(scenario)
 
@@ -388,3 +468,26 @@ def lease(ledgers: Ledgers, *, at_ms: int) -> LeaseEntry:
     return LeaseEntry(
         author=ledgers.author, host="box", pid=7, at_ms=at_ms, lease_ms=1_000, slot_count=1
     )
+
+
+def test_a_flow_that_begins_is_claimed_and_one_that_ends_is_let_go() -> None:
+    async def scenario() -> None:
+        log = Log()
+        driver = Driver(log)
+        await driver.leading()
+        before = len(log.entries)
+
+        await driver.leases.end(FLOW)
+        last = log.entries[-1]
+        let_go = (len(log.entries) > before, isinstance(last, LeaseEntry) and last.lease_ms)
+        await asyncio.sleep(LEASE_S / 2)
+        quiet = log.entries[-1] is last
+        driver.leases.use(CONFIG)
+        standby = driver.value
+        await driver.leading()
+
+        assert let_go == (True, 0)
+        assert quiet, "nobody renews it any more"
+        assert standby == Standby()
+
+    played(scenario)

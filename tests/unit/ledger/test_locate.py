@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -219,3 +220,18 @@ def test_a_scan_is_complete_once_it_saw_what_the_leader_remembers() -> None:
     scan.see(own_batch(15, 5, 15))
 
     assert (halfway, scan.is_complete()) == (False, True)
+
+
+def test_a_head_says_how_far_a_lane_read_that_mirrored_nothing_since_its_start() -> None:
+    known = replace(head(0, 900, 0), begun_at=0)
+
+    assert source_next_offset(lane_record(start(), known), 0) == 900
+
+
+@pytest.mark.parametrize("begun_at", [None, 40], ids=["of an earlier version", "another start"])
+def test_a_head_at_the_place_of_a_start_it_did_not_go_on_from_says_nothing(
+    begun_at: int | None,
+) -> None:
+    known = replace(head(0, 900, 0), begun_at=begun_at)
+
+    assert source_next_offset(lane_record(start(), known), 0) == 0

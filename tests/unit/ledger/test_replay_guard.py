@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heliograph.ledger.replay_guard import ReplayGuard
+from heliograph.ledger.replay_guard import Ahead, ReplayGuard
 from heliograph.ledger.runs import Run, Runs
 
 
@@ -47,3 +47,44 @@ def test_a_source_that_was_compacted_since_leaves_nothing_of_the_runs_ahead() ->
             runs.replace_between(runs_to_write[0].position, end, runs_to_write)
 
     assert [runs.source_offset_at(position) for position in range(5, 50)] == list(range(8, 53))
+
+
+def test_what_lies_ahead_of_fewer_records_than_it_says_is_replaced_whole() -> None:
+    """A mirror wrote runs for ten records and died; compaction left four of them; its successor
+    copied those and died. What is left of the first runs would have them copied again."""
+    runs = Runs([run(0, 0, 0)])
+    runs.replace_between(5, 15, [run(5, 5, 5)])
+    guard = ReplayGuard(5, runs.written_until, Ahead.of(runs, 5))
+    first, end = run(5, 11, 5), run(9, 15, 9)
+
+    said = guard.runs_to_write(first, [first])
+    until = guard.parts_until(end)
+
+    assert until == 15
+    runs.replace_between(5, until, [*said, end])
+    assert [runs.source_offset_at(position) for position in range(5, 12)] == [
+        *range(11, 15),
+        *range(15, 18),
+    ]
+    assert guard.parts_until(run(12, 20, 12)) is None
+
+
+def test_what_lies_ahead_stays_while_as_many_records_were_laid_out() -> None:
+    runs = Runs([run(0, 0, 0)])
+    runs.replace_between(5, 15, [run(5, 5, 5), run(8, 20, 8)])
+    guard = ReplayGuard(5, runs.written_until, Ahead.of(runs, 5))
+
+    assert guard.parts_until(run(8, 12, 8)) is None
+    assert guard.parts_until(run(9, 21, 9)) is None
+
+
+def test_what_was_decided_is_known_by_source_offset() -> None:
+    runs = Runs([run(0, 0, 0)])
+    runs.replace_between(5, 10, [run(5, 5, 5), run(8, 20, 8)])
+    ahead = Ahead.of(runs, 6)
+
+    assert ahead is not None
+    asked = (5, 6, 7, 8, 19, 20, 21, 22)
+    assert [ahead.has(at) for at in asked] == [None, True, True, False, False, True, True, None]
+    assert [ahead.position_of(at) for at in asked] == [6, 6, 7, 8, 8, 8, 9, 10]
+    assert Ahead.of(runs, 10) is None

@@ -261,3 +261,20 @@ def test_a_lane_that_ends_before_what_is_known_exactly_is_not_translated() -> No
     end = LaneEnd(position=15, source_next_offset=120, target_next_offset=65)
 
     assert isinstance(map_of(forgotten(), end).to_target(101), Unsafe)
+
+
+def test_offsets_that_another_mirror_copied_in_between_are_known_to_be_unknown() -> None:
+    starts = (
+        start_entry("orders", position=0, source_offset=100, target_offset=50),
+        start_entry("orders", position=10, source_offset=130, target_offset=75, adopted=True),
+    )
+    runs = Runs([run(0, 100, 50), run(10, 130, 75)])
+    end = LaneEnd(position=15, source_next_offset=135, target_next_offset=80)
+    found = map_of(runs, end, starts)
+
+    assert found.to_target(109) == Exact(offset=59)
+    assert isinstance(found.to_target(110), Unsafe)
+    assert isinstance(found.to_target(129), Unsafe)
+    assert found.to_target(130) == Exact(offset=75)
+    assert isinstance(found.to_source(60), Unsafe)
+    assert found.to_source(75) == Exact(offset=130)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from heliograph.config.health import CanaryConfig
 from heliograph.config.schema import FlowConfig
 from heliograph.config.sections import ConnectorConfig, HeartbeatsConfig
 from heliograph.model import ClusterAlias, FlowId, TopicName
@@ -359,3 +360,44 @@ def test_aliases_of_one_cluster_are_named() -> None:
 
     assert said.startswith("a, c and d are aliases of one cluster, one: ")
     assert words_on_twins([replace(view, cluster_id=None) for view in views]) == ()
+
+
+@pytest.mark.parametrize(
+    ("topic", "verdict"),
+    [
+        ("heliograph-canary-source", Verdict.MIRRORED),
+        ("heliograph-canary-target", Verdict.CYCLE),
+        ("heliograph-canary-else", Verdict.MIRRORED),
+        ("orders", Verdict.NOT_MATCHED),
+    ],
+)
+@pytest.mark.parametrize("policy", ["DefaultReplicationPolicy", "IdentityReplicationPolicy"])
+def test_canaries_are_mirrored_whatever_topics_says_and_never_come_home(
+    policy: str, topic: str, verdict: Verdict
+) -> None:
+    flow = flow_with(policy, topics=("none",), canary=CanaryConfig(enabled=True))
+
+    assert decide(flow, topic).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("topic", "verdict"),
+    [
+        ("up.heliograph-canary-up", Verdict.MIRRORED),
+        ("target.heliograph-canary-target", Verdict.CYCLE),
+        ("up.target.heliograph-canary-target", Verdict.CYCLE),
+    ],
+)
+def test_in_a_chain_canaries_of_the_clusters_before_pass_by(topic: str, verdict: Verdict) -> None:
+    flow = flow_with(topics=("none",), canary=CanaryConfig(enabled=True))
+
+    assert decide(flow, topic).verdict is verdict
+
+
+def test_without_a_canary_of_its_own_a_flow_mirrors_what_topics_asks_for() -> None:
+    assert decide(flow_with(topics=("none",)), "heliograph-canary-source").verdict is (
+        Verdict.NOT_MATCHED
+    )
+    assert decide(flow_with(topics=ANYTHING), "heliograph-canary-source").verdict is (
+        Verdict.MIRRORED
+    )

@@ -85,7 +85,11 @@ class Stage:
 
 
 @contextmanager
-def open_stage(folder: Path, broker_config: Mapping[str, str] | None = None) -> Iterator[Stage]:
+def open_stage(
+    folder: Path,
+    broker_config: Mapping[str, str] | None = None,
+    heap_mb: int = _BROKER_HEAP_MB,
+) -> Iterator[Stage]:
     """Both clusters up, until the block ends."""
     with TcpProxy() as source_link, TcpProxy() as target_link:
         links = {"source": source_link, "target": target_link}
@@ -93,7 +97,7 @@ def open_stage(folder: Path, broker_config: Mapping[str, str] | None = None) -> 
             ClusterSpec(
                 alias=alias,
                 broker_config={**_BROKER_CONFIG, **(broker_config or {})},
-                heap_mb=_BROKER_HEAP_MB,
+                heap_mb=heap_mb,
                 jvm_options=_BROKER_JVM,
                 advertised_ports=(link.port,),
             )

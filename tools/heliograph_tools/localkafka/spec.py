@@ -162,7 +162,9 @@ def broker_properties(
         "log.retention.ms": "-1",
         # A broker killed -9 may register again only when its old session has run out.
         "broker.session.timeout.ms": "4000",
-        "broker.heartbeat.interval.ms": "300",
+        "broker.heartbeat.interval.ms": "600",
+        # A quorum of one tells nobody twice a second that nothing has happened.
+        **({"metadata.max.idle.interval.ms": "0"} if spec.brokers == 1 else {}),
         # A mirror that misspells a topic must fail, not create it.
         "auto.create.topics.enable": "false",
         **({"broker.rack": spec.racks[index]} if spec.racks else {}),

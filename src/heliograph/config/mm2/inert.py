@@ -10,7 +10,6 @@ from typing import Final
 
 from heliograph.config.keys import LONG_MAX, Key
 from heliograph.config.mm2.values import (
-    BadValue,
     Reader,
     choice,
     choices,
@@ -22,18 +21,10 @@ from heliograph.config.mm2.values import (
 )
 
 CONNECT: Final = "belongs to Kafka Connect and does nothing here"
-NOT_YET: Final = "does nothing here: single message transforms are not supported yet"
 JAVA_ONLY: Final = "does nothing here: only Java clients have this setting"
 
 _CONVERTER: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
 _MILLIS: Final = whole(0, LONG_MAX)
-
-
-def _no_transforms(value: str) -> tuple[str, ...]:
-    """Refused, not ignored: a record that a transform should mask would be copied unmasked."""
-    if value:
-        raise BadValue("which is not supported yet: records would be mirrored untransformed")
-    return ()
 
 
 def _row(
@@ -79,8 +70,6 @@ FLOW_ROWS: Final = (
         )
         for part in ("key", "value", "header")
     ),
-    _row("transforms", _no_transforms, (), "Aliases of single message transforms.", why=NOT_YET),
-    _row("predicates", words, (), "Aliases of predicates of transforms.", why=NOT_YET),
     _row(
         "config.action.reload",
         choice(("none", "restart")),

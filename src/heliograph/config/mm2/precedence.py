@@ -20,6 +20,7 @@ from heliograph.config.keys import Key
 from heliograph.config.mm2.inert import WORKER_OTHER
 from heliograph.config.mm2.keys import (
     API_KEYS,
+    CLUSTER_KEYS,
     ENGINE_KEYS,
     FLOW_BY_NAME,
     FLOW_KEYS,
@@ -30,6 +31,7 @@ from heliograph.config.mm2.keys import (
 )
 from heliograph.config.mm2.names import SECURITY_KEYS
 from heliograph.config.mm2.scopes import BOOTSTRAP, ScopedSettings
+from heliograph.config.pipelines import PIPELINE_PREFIX
 from heliograph.config.security import ClientRole
 from heliograph.model import ClusterAlias, FlowId
 
@@ -45,6 +47,8 @@ class ResolvedCluster:
     role_security: Mapping[ClientRole, Scope]
     """Whole, of the roles that were given their own."""
     overrides: Mapping[ClientRole, Scope]
+    keys: Scope
+    """Of the cluster itself, which only Heliograph has."""
     worker: Scope
     worker_other: Scope
 
@@ -63,6 +67,8 @@ class ResolvedFlow:
     target_admin: Scope
     offset_syncs_producer: Scope
     """Of the cluster that `offset-syncs.topic.location` names."""
+    pipelines: Mapping[str, Scope]
+    """By their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +123,7 @@ def _cluster(alias: ClusterAlias, scoped: ScopedSettings) -> ResolvedCluster:
         security=inherited,
         role_security={role: {**inherited, **scope} for role, scope in given.items() if scope},
         overrides={role: _overrides(own, f"{role}.") for role in ROLES},
+        keys=_chosen(CLUSTER_KEYS, own, scoped.top),
         worker=_chosen(WORKER_KEYS, own, scoped.top),
         worker_other={name: found for name, found in own.items() if name in WORKER_OTHER},
     )
@@ -178,7 +185,17 @@ def _flow(flow: FlowId, scoped: ScopedSettings) -> ResolvedFlow:
             **_overrides(target if on_target else source, "producer."),
             **_overrides(own, "target.producer." if on_target else "source.producer."),
         },
+        pipelines=_pipelines(own),
     )
+
+
+def _pipelines(own: Scope) -> dict[str, dict[str, Setting]]:
+    found: dict[str, dict[str, Setting]] = {}
+    for name, setting in own.items():
+        if name.startswith(PIPELINE_PREFIX):
+            pipeline, _, key = name.removeprefix(PIPELINE_PREFIX).partition(".")
+            found.setdefault(pipeline, {})[key] = setting
+    return found
 
 
 def _client_of_flow(own: Scope, prefix: str) -> Scope:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
 from typing import Final
 
 _ASCII_CLASSES: Final = {
@@ -54,6 +55,49 @@ def from_java(pattern: str) -> str:
     except (re.error, OverflowError, RecursionError, Warning) as exc:
         raise RegexRefused(getattr(exc, "msg", None) or str(exc)) from exc
     return spelled
+
+
+def replacer(pattern: str, replacement: str) -> Callable[[re.Match[str]], str]:
+    """What Java's `replaceFirst` puts in the place of a match of `pattern`, which is Python's."""
+    compiled = re.compile(pattern)
+    parts: list[str | int] = []
+    at = 0
+    while at < len(replacement):
+        char = replacement[at]
+        if char == "\\":
+            if at + 1 == len(replacement):
+                raise RegexRefused("ends in a backslash")
+            parts.append(replacement[at + 1])
+            at += 2
+        elif char == "$":
+            group, at = _group(compiled, replacement, at + 1)
+            parts.append(group)
+        else:
+            parts.append(char)
+            at += 1
+    return lambda match: "".join(
+        part if isinstance(part, str) else match[part] or "" for part in parts
+    )
+
+
+def _group(compiled: re.Pattern[str], replacement: str, at: int) -> tuple[int, int]:
+    """The group that `$` is followed by, and where the text goes on."""
+    if replacement.startswith("{", at):
+        name, found, _ = replacement[at + 1 :].partition("}")
+        if not found or name not in compiled.groupindex:
+            raise RegexRefused(f"names the group `{name}`, which the regex does not have")
+        return compiled.groupindex[name], at + len(name) + 2
+    digits = re.match("[0-9]+", replacement[at:])
+    if digits is None:
+        raise RegexRefused("has a `$` without a group; `\\$` is the character")
+    # The first digit is the group's; more belong to it as long as there is such a group.
+    end = 1
+    while end < len(digits[0]) and int(digits[0][: end + 1]) <= compiled.groups:
+        end += 1
+    group = int(digits[0][:end])
+    if group > compiled.groups:
+        raise RegexRefused(f"names group {group}, and the regex has {compiled.groups}")
+    return group, at + end
 
 
 def _leading_flags(pattern: str) -> tuple[str, str]:

@@ -20,15 +20,19 @@ from heliograph.config.findings import Findings, Setting
 from heliograph.config.mm2.inert import CONNECT, JAVA_ONLY, JAVA_ONLY_SECURITY, WORKER_OTHER
 from heliograph.config.mm2.keys import (
     API_BY_NAME,
+    CLUSTER_BY_NAME,
     ENGINE_BY_NAME,
     FLOW_BY_NAME,
+    PIPELINE_BY_NAME,
     PLUGIN_PREFIXES,
     REST_BY_NAME,
     ROLES,
+    TRANSFORM_PREFIXES,
     WORKER_BY_NAME,
 )
 from heliograph.config.mm2.names import REMOVED, RENAMED, SECURITY_KEYS, unknown_key
 from heliograph.config.mm2.values import words
+from heliograph.config.pipelines import PIPELINE_NAME, PIPELINE_PREFIX
 from heliograph.model import ClusterAlias, FlowId
 
 BOOTSTRAP: Final = "bootstrap.servers"
@@ -40,11 +44,18 @@ FLOW_CLIENT_PREFIXES: Final = (
 _ROLE_PREFIXES: Final = tuple(f"{role}." for role in ROLES)
 _FLOW: Final = re.compile(r"(.*?)->(.*)", re.DOTALL)
 _ALIAS: Final = re.compile(r"[A-Za-z0-9._-]+")
-_CLUSTER_NAMES: Final = (BOOTSTRAP, *SECURITY_KEYS, *WORKER_BY_NAME, *WORKER_OTHER)
+_CLUSTER_NAMES: Final = (
+    BOOTSTRAP,
+    *SECURITY_KEYS,
+    *CLUSTER_BY_NAME,
+    *WORKER_BY_NAME,
+    *WORKER_OTHER,
+)
 _TOP_NAMES: Final = (
     "clusters",
     "config.providers",
     *API_BY_NAME,
+    *CLUSTER_BY_NAME,
     *ENGINE_BY_NAME,
     *FLOW_BY_NAME,
     *REST_BY_NAME,
@@ -170,17 +181,14 @@ def _sort_flow_key(
             )
         return
     flow = FlowId(source=ClusterAlias(source), target=ClusterAlias(target))
-    wrong = _wrong_in_flow(name, flow)
-    if wrong is not None:
-        findings.problem(setting, wrong)
-        return
-    if name in REMOVED:
-        findings.note(setting, REMOVED[name])
+    if not _is_kept(setting, name, _wrong_in_flow(name, flow), findings):
         return
     scoped.flow[flow][name] = setting
     key = FLOW_BY_NAME.get(name)
     if key is not None and key.inert is not None:
         findings.note(setting, key.inert)
+    elif key is None and name.startswith(TRANSFORM_PREFIXES):
+        pass  # read by `transforms`
     elif key is None and name.startswith(PLUGIN_PREFIXES):
         findings.note(setting, CONNECT)
     elif key is None:
@@ -219,6 +227,8 @@ def _wrong_in_flow(name: str, flow: FlowId) -> str | None:
         return None
     if name.startswith(PLUGIN_PREFIXES):
         return None
+    if name.startswith(PIPELINE_PREFIX):
+        return _wrong_in_pipeline(name, flow)
     for prefix in FLOW_CLIENT_PREFIXES:
         if name.startswith(prefix) and name != prefix:
             bare = name.removeprefix(prefix)
@@ -229,6 +239,30 @@ def _wrong_in_flow(name: str, flow: FlowId) -> str | None:
     if name in _CLUSTER_NAMES:
         return f"belongs to a cluster; write `{flow.source}.{name}` or `{flow.target}.{name}`"
     return unknown_key(name, FLOW_BY_NAME, f"{flow}.")
+
+
+def _wrong_in_pipeline(name: str, flow: FlowId) -> str | None:
+    """The sentence for what is no `pipeline.NAME.key`."""
+    pipeline, _, key = name.removeprefix(PIPELINE_PREFIX).partition(".")
+    if PIPELINE_NAME.fullmatch(pipeline) is None:
+        return (
+            f"a pipeline is named with letters, digits, `-` and `_`, a hundred at most; write "
+            f"`{flow}.{PIPELINE_PREFIX}NAME.topics`"
+        )
+    if key in PIPELINE_BY_NAME:
+        return None
+    return unknown_key(key, PIPELINE_BY_NAME, f"{flow}.{PIPELINE_PREFIX}{pipeline}.")
+
+
+def _is_kept(setting: Setting, name: str, wrong: str | None, findings: Findings) -> bool:
+    """Whether the key is one of this scope; if not, it is said why."""
+    if wrong is not None:
+        findings.problem(setting, wrong)
+    elif name in REMOVED:
+        findings.note(setting, REMOVED[name])
+    else:
+        return True
+    return False
 
 
 def _security_is_per_cluster(name: str, flow: FlowId) -> str:
@@ -245,12 +279,7 @@ def _sort_cluster_or_top_key(setting: Setting, scoped: ScopedSettings, findings:
             findings.problem(setting, wrong)
         return
     alias, name = split
-    wrong = _wrong_in_cluster(name, alias, scoped)
-    if wrong is not None:
-        findings.problem(setting, wrong)
-        return
-    if name in REMOVED:
-        findings.note(setting, REMOVED[name])
+    if not _is_kept(setting, name, _wrong_in_cluster(name, alias, scoped), findings):
         return
     scoped.cluster[alias][name] = setting
     worker = WORKER_BY_NAME.get(name)
@@ -307,7 +336,9 @@ def _wrong_at_top(setting: Setting, scoped: ScopedSettings, findings: Findings) 
         return None
     if name in JAVA_ONLY_SECURITY:
         findings.note(setting, JAVA_ONLY)
-    if name in API_BY_NAME or name in ENGINE_BY_NAME or name in SECURITY_KEYS:
+    if any(name in known for known in (API_BY_NAME, CLUSTER_BY_NAME, ENGINE_BY_NAME)):
+        return None
+    if name in SECURITY_KEYS:
         return None
     if name == "config.providers" or name.startswith(("spark.", "config.providers.")):
         return None
@@ -333,6 +364,8 @@ def _stranger_at_top(setting: Setting, scoped: ScopedSettings) -> str:
     name, known = setting.key, ", ".join(scoped.aliases) or "none"
     if setting.value.startswith("->"):
         return f"a key ends at its first space; write `{name}->…` without spaces"
+    if name == "num.streams":
+        return "MirrorMaker 1 had it; write `slots`, or leave it to Heliograph"
     if name == BOOTSTRAP and scoped.aliases:
         return f"belongs to a cluster; write `{scoped.aliases[0]}.{BOOTSTRAP}`"
     if name.startswith(("source.cluster.", "target.cluster.")):

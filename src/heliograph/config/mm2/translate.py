@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -10,19 +11,32 @@ from pydantic import ValidationError
 from heliograph.config.api import ApiConfig
 from heliograph.config.findings import Findings, Setting
 from heliograph.config.keys import Key
-from heliograph.config.mm2.keys import API_KEYS, ENGINE_KEYS, FLOW_KEYS, REST_KEYS, WORKER_KEYS
+from heliograph.config.mm2.keys import (
+    API_KEYS,
+    ENGINE_KEYS,
+    FLOW_KEYS,
+    LOAD_KEYS,
+    PIPELINE_KEYS,
+    REGISTRY_KEYS,
+    REST_KEYS,
+    WORKER_KEYS,
+)
 from heliograph.config.mm2.names import CLIENT_NUMBERS, FETCH_NUMBERS
 from heliograph.config.mm2.precedence import Resolution, ResolvedCluster, ResolvedFlow, Scope
 from heliograph.config.mm2.scopes import BOOTSTRAP, FLOW_CLIENT_PREFIXES, ScopedSettings
+from heliograph.config.mm2.transforms import read_transforms
 from heliograph.config.mm2.values import BadValue, choice, offset_reset, servers, whole
+from heliograph.config.pipelines import PIPELINE_PREFIX, PipelineConfig
+from heliograph.config.registry import REGISTRY_TLS_PREFIX, RegistryConfig
 from heliograph.config.schema import (
     ClusterConfig,
     EngineConfig,
     FlowClients,
     FlowConfig,
+    FlowLimits,
     MirrorConfig,
 )
-from heliograph.config.sections import WorkerConfig
+from heliograph.config.sections import ClusterLoadConfig, WorkerConfig
 from heliograph.config.tls.java_security import ReadBytes, read_security
 from heliograph.model import ClusterAlias, FlowId
 
@@ -30,6 +44,10 @@ _ISOLATION: Final = ("read_committed", "read_uncommitted")
 _OFFSET_SYNCS: Final = "emit.offset-syncs.enabled"
 _CHECKPOINTS: Final = "emit.checkpoints.enabled"
 _SYNC_GROUPS: Final = "sync.group.offsets.enabled"
+_PIPELINE_NEEDS: Final = {
+    "topics": "name the topics that it reads",
+    "folder": "name the folder of its checkpoint",
+}
 
 
 def translate(
@@ -44,9 +62,12 @@ def translate(
         for alias, resolved in resolution.clusters.items()
     }
     _check_client_values(scoped, findings)
-    pairs = tuple(_flow(flow, resolved, findings) for flow, resolved in resolution.flows.items())
-    _check_something_flows(scoped, pairs, findings)
     complete = {alias: cluster for alias, cluster in clusters.items() if cluster is not None}
+    pairs = tuple(
+        _flow(flow, resolved, complete, findings) for flow, resolved in resolution.flows.items()
+    )
+    _check_something_flows(scoped, pairs, findings)
+    _check_pipelines(pairs, resolution, findings)
     if findings.problems or engine is None or api is None or len(complete) < len(clusters):
         return None
     return MirrorConfig(clusters=complete, pairs=pairs, engine=engine, api=api)
@@ -117,6 +138,8 @@ def _cluster(
         for role, scope in resolved.role_security.items()
     }
     worker = _read_fields(WORKER_KEYS, resolved.worker, findings)
+    load = _read_fields(LOAD_KEYS, resolved.keys, findings)
+    registry = _registry(resolved, read_bytes, findings)
     security = read_security(resolved.security, read_bytes, findings, bootstrap or ())
     if bootstrap is None:
         return None
@@ -128,8 +151,43 @@ def _cluster(
         consumer=_values(resolved.overrides["consumer"]),
         producer=_values(resolved.overrides["producer"]),
         admin=_values(resolved.overrides["admin"]),
+        load=ClusterLoadConfig.model_validate(load),
         worker=WorkerConfig.model_validate(worker),
+        registry=registry,
     )
+
+
+def _registry(
+    resolved: ResolvedCluster, read_bytes: ReadBytes, findings: Findings
+) -> RegistryConfig:
+    """A key of a registry without an address is a problem: it would be a registry not asked."""
+    fields = _read_fields(REGISTRY_KEYS, resolved.keys, findings)
+    url = resolved.keys.get("schema.registry.url")
+    if url is None or not url.value:
+        for key in REGISTRY_KEYS:
+            stray = resolved.keys.get(key.name)
+            if stray is not None and stray is not url:
+                findings.problem(stray, "without `schema.registry.url` there is no registry")
+                break
+        return RegistryConfig()
+    token = resolved.keys.get("schema.registry.bearer.auth.token")
+    if token is not None and "user_info" in fields:
+        findings.problem(
+            token, "while `schema.registry.basic.auth.user.info` is set; one is enough"
+        )
+    settings = {
+        name.removeprefix(REGISTRY_TLS_PREFIX): setting
+        for name, setting in resolved.keys.items()
+        if name.startswith(f"{REGISTRY_TLS_PREFIX}ssl.")
+    }
+    if not any(address.startswith("https") for address in fields.get("urls", ())):
+        for setting in settings.values():
+            findings.problem(setting, "while `schema.registry.url` is no `https://` address")
+            break
+        return RegistryConfig.model_validate(fields)
+    with_tls = {**settings, "security.protocol": replace(url, value="SSL")}
+    tls = read_security(with_tls, read_bytes, findings).tls
+    return RegistryConfig.model_validate({**fields, "tls": tls})
 
 
 def _bootstrap(
@@ -164,7 +222,12 @@ def _check_client_values(scoped: ScopedSettings, findings: Findings) -> None:
                 findings.bad_value(setting, exc)
 
 
-def _flow(flow: FlowId, resolved: ResolvedFlow, findings: Findings) -> FlowConfig:
+def _flow(
+    flow: FlowId,
+    resolved: ResolvedFlow,
+    clusters: Mapping[ClusterAlias, ClusterConfig],
+    findings: Findings,
+) -> FlowConfig:
     fields = _read_fields(FLOW_KEYS, resolved.keys, findings)
     _derive_from_reader(fields, resolved, findings)
     clients = FlowClients(
@@ -174,11 +237,70 @@ def _flow(flow: FlowId, resolved: ResolvedFlow, findings: Findings) -> FlowConfi
         target_admin=_values(resolved.target_admin),
         offset_syncs_producer=_values(resolved.offset_syncs_producer),
     )
-    config = FlowConfig.model_validate({**fields, "id": flow, "clients": clients})
+    source, target = clusters.get(flow.source), clusters.get(flow.target)
+    limits = FlowLimits(
+        source_bytes_per_s=None if source is None else source.load.read_bytes_per_s,
+        target_bytes_per_s=None if target is None else target.load.write_bytes_per_s,
+    )
+    pipelines = tuple(
+        pipeline
+        for name, scope in sorted(resolved.pipelines.items())
+        if (pipeline := _pipeline(name, scope, findings)) is not None
+    )
+    together = {"id": flow, "clients": clients, "limits": limits, "pipelines": pipelines}
+    config = FlowConfig.model_validate({**fields, **together})
     if config.enabled:
+        # A name at the top is every flow's, also of those that mirror nothing and lack its keys.
+        transforms = read_transforms(config, resolved, clusters, findings)
+        config = config.model_copy(update={"transforms": transforms})
         _check_emitting(config, resolved.keys, findings)
+        _check_registries(config, resolved, clusters, findings)
         _check_exactly_once(config, resolved, findings)
     return config
+
+
+def _pipeline(name: str, scope: Scope, findings: Findings) -> PipelineConfig | None:
+    before = len(findings.problems)
+    fields = _read_fields(PIPELINE_KEYS, scope, findings)
+    first = next(iter(scope.values()))
+    prefix = first.key[: first.key.index(f".{PIPELINE_PREFIX}")] + f".{PIPELINE_PREFIX}{name}."
+    for key, what in _PIPELINE_NEEDS.items():
+        if key not in scope:
+            findings.problem_at(f"{prefix}{key}", f"missing; {what}", line=first.line)
+    ways = [scope[key] for key in ("function", "sql") if key in scope]
+    if not ways:
+        why = "missing; a pipeline has a `function` or `sql`"
+        findings.problem_at(f"{prefix}function", why, line=first.line)
+    elif len(ways) > 1:
+        findings.problem(ways[1], f"while `{ways[0].key}` is on line {ways[0].line}; one is enough")
+    given = {key: scope[key] for key in ("on.error", "dead.letter.topic") if key in scope}
+    if (fields.get("on_error") == "dead-letter") != ("dead.letter.topic" in given) and given:
+        why = "`on.error = dead-letter` and `dead.letter.topic` are given together, or neither"
+        findings.problem(next(iter(given.values())), why)
+    if fields.get("deterministic") and "target.topic" not in scope:
+        findings.problem(scope["deterministic"], "needs `target.topic`, one for all rows")
+    if len(findings.problems) > before:
+        return None
+    return PipelineConfig.model_validate({**fields, "name": name})
+
+
+def _check_pipelines(
+    pairs: tuple[FlowConfig, ...], resolution: Resolution, findings: Findings
+) -> None:
+    """A pipeline's ledger is named by it alone, so two of one name cannot write to one cluster."""
+    first: dict[tuple[ClusterAlias, str], FlowId] = {}
+    for pair in pairs:
+        for pipeline in pair.pipelines:
+            other = first.setdefault((pair.id.target, pipeline.name), pair.id)
+            setting = next(iter(resolution.flows[pair.id].pipelines[pipeline.name].values()))
+            if other != pair.id:
+                findings.problem(
+                    setting,
+                    f"`{other}` has a pipeline `{pipeline.name}` too; pipelines into one cluster "
+                    "have names of their own",
+                )
+            elif not pair.enabled:
+                findings.note(setting, f"does nothing while `{pair.id}.enabled` is not true")
 
 
 def _derive_from_reader(fields: dict[str, Any], resolved: ResolvedFlow, findings: Findings) -> None:
@@ -236,6 +358,20 @@ def _check_emitting(config: FlowConfig, keys: Mapping[str, Setting], findings: F
                 f"`{asked.key}` still acts: group offsets come from the ledger (MirrorMaker 2 "
                 "syncs no group without checkpoints)",
             )
+
+
+def _check_registries(
+    config: FlowConfig,
+    resolved: ResolvedFlow,
+    clusters: Mapping[ClusterAlias, ClusterConfig],
+    findings: Findings,
+) -> None:
+    asked = resolved.keys.get("schemas.enabled")
+    if asked is None or not config.schemas.enabled:
+        return
+    for alias in (config.id.source, config.id.target):
+        if alias in clusters and not clusters[alias].registry.is_set:
+            findings.problem(asked, f"needs `{alias}.schema.registry.url`")
 
 
 def _check_exactly_once(config: FlowConfig, resolved: ResolvedFlow, findings: Findings) -> None:

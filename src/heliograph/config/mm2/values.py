@@ -74,6 +74,13 @@ def whole(at_least: int | None = None, at_most: int | None = None) -> Reader:
     return read
 
 
+def number_or_auto(value: str) -> int | None:
+    """How many slots; None where it is found out."""
+    if value.strip().lower() == "auto":
+        return None
+    return int(str(whole(1, 100_000)(value)))
+
+
 def replicas(value: str) -> int:
     """A replication factor or partition count, -1 for the broker's default."""
     number = whole(-1, 32_767)(value)
@@ -183,6 +190,14 @@ def part_of_a_name(value: str) -> str:
         raise BadValue("empty, so a topic's source could not be read from its name")
     if _TOPIC_CHARACTERS.fullmatch(value) is None:
         raise BadValue("not allowed in a topic name: use letters, digits, `.`, `_`, `-`")
+    return value
+
+
+def group_template(value: str) -> str:
+    """A group id in which `{source}` and `{target}` stand for a flow's aliases."""
+    rest = value.replace("{source}", "").replace("{target}", "")
+    if not value.strip() or "{" in rest or "}" in rest or len(value) > 200:
+        raise BadValue("not a group id; it may hold `{source}` and `{target}`, and no other braces")
     return value
 
 

@@ -1,0 +1,191 @@
+"""A standby driver takes over: how long from kill -9, or SIGTERM, of the one that leads.
+
+    python -m bench.takeover [--kills 10] [--stops 5]
+
+Two real `heliograph run` processes share a flow under a steady load; the one that leads is killed,
+the other takes over, another is started in its place, and so on. Each believes that it is on a
+machine of its own, so that nothing but the lease tells it of the other's end. At the end the
+records of both sides must be equal and in order. Writes bench/results/operate/takeover.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from confluent_kafka import Producer
+from tests.kit.inside import carry
+from tests.kit.mirror import Route, lasting_topic, route, write_config
+from tests.kit.records import end_offsets
+from tests.kit.runs import MirrorRun, mirror_runs
+from tests.kit.topics import wait_until
+
+from heliograph.config.load import load_config
+from heliograph_tools.bench.machine import this_machine
+from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
+
+RESULTS: Final = Path(__file__).parent / "results" / "operate" / "takeover.json"
+How = Literal["kill -9", "SIGTERM"]
+_TOPIC: Final = "taken-over"
+_RECORDS_PER_S: Final = 200
+_LOOK_S: Final = 0.02
+_S_MAX: Final = 120.0
+_ELSEWHERE: Final = (
+    "-c",
+    "import os; from heliograph import processes; "
+    "processes.machine_id = lambda: f'machine of {os.getpid()}'; "
+    "from heliograph.cli.app import main; main()",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOver:
+    how: How
+    led_s: float
+    """Until the other driver says that it has taken the flow over."""
+    copied_s: float
+    """Until a record that was written after the end of the first is on the target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    rounds: list[TakenOver]
+    lease_ms: int
+    equal_records: int
+    """Of both sides, in order: all there are."""
+
+
+@contextmanager
+def _load(cluster: LocalCluster) -> Iterator[None]:
+    """A steady stream of numbered records, until the block ends."""
+    producer = Producer({**cluster.librdkafka_config, "acks": "all", "linger.ms": 2})
+    stop, number = threading.Event(), 0
+
+    def write() -> None:
+        nonlocal number
+        began_s = time.monotonic()
+        while not stop.wait(0.01):
+            while number < (time.monotonic() - began_s) * _RECORDS_PER_S:
+                producer.produce(_TOPIC, b"%d" % number, partition=number % 2)
+                number += 1
+            producer.poll(0)
+
+    writing = threading.Thread(target=write, daemon=True)
+    writing.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        writing.join()
+        producer.flush(30)
+
+
+def _end(how: How, leader: MirrorRun, standby: MirrorRun, way: Route) -> TakenOver:
+    seen = len(standby.said)
+    source_end = end_offsets(way.source, _TOPIC)
+    ended_s = time.monotonic()
+    if how == "kill -9":
+        leader.send_signal(signal.SIGKILL)
+    else:
+        leader.send_signal(signal.SIGTERM)
+    # What was written by now may have been copied by the first; the next one was not.
+    after = {number: max(end, source_end[number]) for number, end in _ends(way.source).items()}
+    led_s, deadline_s = 0.0, ended_s + _S_MAX
+    while time.monotonic() < deadline_s:
+        if not led_s and "taken over" in standby.said[seen:]:
+            led_s = time.monotonic() - ended_s
+        if led_s and any(end > after[n] for n, end in _ends(way.target, way).items()):
+            return TakenOver(
+                how=how, led_s=round(led_s, 2), copied_s=round(time.monotonic() - ended_s, 2)
+            )
+        time.sleep(_LOOK_S)
+    raise AssertionError(f"not taken over in {_S_MAX} s:\n{standby.last_words}")
+
+
+def _ends(cluster: LocalCluster, way: Route | None = None) -> dict[int, int]:
+    return dict(end_offsets(cluster, _TOPIC if way is None else way.renamed(_TOPIC)))
+
+
+def measure(root: Path, hows: list[How]) -> Measured:
+    with local_clusters([ClusterSpec(alias="A"), ClusterSpec(alias="B")], root=root) as made:
+        lasting_topic(made["A"], _TOPIC, partitions=2)
+        file = write_config(
+            root / "mm2.properties",
+            {"A": made["A"], "B": made["B"]},
+            {"A->B": {"topics": _TOPIC}},
+        )
+        way = route(file, ("A", made["A"]), ("B", made["B"]))
+        found: list[TakenOver] = []
+        with mirror_runs() as runs, _load(made["A"]):
+
+            def started() -> MirrorRun:
+                run = MirrorRun(
+                    file,
+                    root / f"run-{len(runs)}.log",
+                    *("--master", "local[2]", "--slots", "1"),
+                    program=_ELSEWHERE,
+                )
+                runs.append(run)
+                run.await_running()
+                return run
+
+            leader = started()
+            leader.await_copying()
+            for how in hows:
+                standby = started()
+                standby.wait_for_words("standby")
+                found.append(_end(how, leader, standby, way))
+                print(found[-1], flush=True)
+                leader.wait()
+                leader.kill()  # what a killed driver left of its Spark
+                leader = standby
+            leader.stop()
+        carry(file)
+        wait_until(lambda: _ends(made["A"]) == _ends(made["B"], way), "all records", timeout_s=60)
+        lease_ms = load_config(file).engine.driver_lease_ms
+        return Measured(rounds=found, lease_ms=lease_ms, equal_records=way.assert_arrives(_TOPIC))
+
+
+def _summary(found: Measured, how: How) -> dict[str, float]:
+    led_s = [each.led_s for each in found.rounds if each.how == how]
+    copied_s = [each.copied_s for each in found.rounds if each.how == how]
+    return {
+        "led_s_median": statistics.median(led_s),
+        "led_s_max": max(led_s),
+        "copied_s_median": statistics.median(copied_s),
+        "copied_s_max": max(copied_s),
+    }
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    asked.add_argument("--kills", type=int, default=10)
+    asked.add_argument("--stops", type=int, default=5)
+    asked.add_argument("--results", type=Path, default=RESULTS)
+    given = asked.parse_args()
+    kills: list[How] = ["kill -9"] * given.kills
+    stops: list[How] = ["SIGTERM"] * given.stops
+    hows = [*kills, *stops]
+    with tempfile.TemporaryDirectory(prefix="heliograph-takeover-") as root:
+        found = measure(Path(root), hows)
+    given.results.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "machine": asdict(this_machine()),
+        **asdict(found),
+        "summary": {how: _summary(found, how) for how in dict.fromkeys(hows)},
+    }
+    given.results.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

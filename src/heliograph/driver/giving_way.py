@@ -1,0 +1,162 @@
+"""How much lanes may copy beside critical ones, so that those keep their latency. Pure; driver.
+
+Critical lanes and the others may share a broker, a link or a machine, and nothing of the mirror's
+says which. What shows is how late critical records arrive. So the others begin slowly and grow
+until critical records are late, go back at once, and stay below that for longer each time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from heliograph.model import LATENCY_BUCKETS_MS, LaneId, LaneProgress
+
+LATE_SHARE: Final = 0.01
+"""Of the batches of critical lanes, so many may be late."""
+FIRST_BYTES_PER_S: Final = 8_000_000.0
+LEAST_BYTES_PER_S: Final = 1_000_000.0
+JUDGED: Final = 100
+"""Batches that are judged together, where so many come within the time below."""
+JUDGED_S: Final = 5.0
+_SETTLE_S: Final = 1.5
+"""After going back: what is late then waited behind what was copied before."""
+_GROWTH: Final = 1.5
+"""Each time, until critical records are late for the first time."""
+_RETURN: Final = 1.25
+"""Each time, up to what was good before."""
+_PROBE: Final = 1.05
+"""Each time, beyond it."""
+_BACK: Final = 0.5
+_GOOD_SHARE: Final = 0.8
+"""Of what was copied when critical records were late: taken for good from then on."""
+_USED_SHARE: Final = 0.7
+"""An allowance that is not used says nothing about a larger one."""
+_PROBE_S: Final = 30.0
+"""So long nothing was late before more is tried; twice as long each time that was too much."""
+_PROBE_S_MAX: Final = 600.0
+HELPLESS_S: Final = 30.0
+"""Critical records are late for so long though next to nothing else is copied: others are not
+what delays them."""
+LIFTED_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What happened between two looks."""
+
+    counted: int = 0
+    """Batches of critical lanes that arrived, at their live end."""
+    late: int = 0
+    """Of them, those over the bound."""
+    bytes_per_s: float = 0.0
+    """What all other lanes were sent by their sources."""
+
+
+class Allowance:
+    """Of all lanes that are not critical, together; `look` every second."""
+
+    def __init__(self) -> None:
+        self.bytes_per_s: float | None = FIRST_BYTES_PER_S
+        """None while nothing is held back."""
+        self._good: float | None = None
+        self._probe_s = _PROBE_S
+        self._late_at_s = -inf
+        self._helpless_since_s: float | None = None
+        self._lifted_until_s = 0.0
+        self._counted = self._late = 0
+        self._judged_at_s: float | None = None
+
+    def look(self, now_s: float, seen: Seen) -> None:
+        """Critical lanes that are silent count as being on time: a topic with a record an hour
+        would hold the others up for ever."""
+        if self.bytes_per_s is None:
+            if now_s < self._lifted_until_s:
+                return
+            self.bytes_per_s, self._good, self._probe_s = FIRST_BYTES_PER_S, None, _PROBE_S
+            self._helpless_since_s = self._judged_at_s = None
+        if now_s - self._late_at_s < _SETTLE_S:
+            return
+        if self._judged_at_s is None:
+            self._judged_at_s = now_s
+        self._counted += seen.counted
+        self._late += seen.late
+        is_due = self._counted >= JUDGED or now_s - self._judged_at_s >= JUDGED_S
+        is_late = self._late > LATE_SHARE * (self._counted if is_due else JUDGED)
+        if not (is_late or is_due):
+            return
+        self._counted = self._late = 0
+        self._judged_at_s = now_s
+        if is_late:
+            self._go_back(now_s, self.bytes_per_s, seen.bytes_per_s)
+        else:
+            self._helpless_since_s = None
+            self._go_on(now_s, self.bytes_per_s, seen.bytes_per_s)
+
+    def _go_back(self, now_s: float, allowed: float, used: float) -> None:
+        if used < LEAST_BYTES_PER_S / 2 or allowed <= LEAST_BYTES_PER_S:
+            # Next to nothing is copied beside them: the delay is another's.
+            if self._helpless_since_s is None:
+                self._helpless_since_s = now_s
+            elif now_s - self._helpless_since_s >= HELPLESS_S:
+                self.bytes_per_s, self._lifted_until_s = None, now_s + LIFTED_S
+            return
+        copied = min(allowed, used)
+        if self._good is not None:
+            self._probe_s = min(2 * self._probe_s, _PROBE_S_MAX)
+        self._good = max(LEAST_BYTES_PER_S, _GOOD_SHARE * copied)
+        self.bytes_per_s = max(LEAST_BYTES_PER_S, _BACK * copied)
+        self._late_at_s = now_s
+
+    def _go_on(self, now_s: float, allowed: float, used: float) -> None:
+        if used < _USED_SHARE * allowed:
+            return
+        if self._good is None:
+            self.bytes_per_s = allowed * _GROWTH
+        elif allowed < self._good:
+            self.bytes_per_s = min(self._good, allowed * _RETURN)
+        elif now_s - self._late_at_s >= self._probe_s:
+            self.bytes_per_s = self._good = allowed * _PROBE
+
+
+def late_from(bound_ms: int) -> int:
+    """The first bucket of `LATENCY_BUCKETS_MS` whose batches are over the bound, or may be: a bound
+    between two buckets counts as the lower."""
+    return bisect_right(LATENCY_BUCKETS_MS, bound_ms)
+
+
+def seen_between(
+    before: Mapping[LaneId, LaneProgress],
+    now: Mapping[LaneId, LaneProgress],
+    critical: Mapping[LaneId, int],
+    elapsed_s: float,
+) -> Seen:
+    """`critical` has the bound of each such lane, in ms. Lanes that another slot took meanwhile
+    count from nothing."""
+    counted = late = received = 0
+    for lane, at in now.items():
+        was = before.get(lane)
+        if was is at:
+            continue
+        bound_ms = critical.get(lane)
+        if bound_ms is None:
+            received += _more(None if was is None else was.received_bytes, at.received_bytes)
+            continue
+        found = _counts(None if was is None else was.latency_counts, at.latency_counts)
+        counted += sum(found)
+        late += sum(found[late_from(bound_ms) :])
+    return Seen(counted=counted, late=late, bytes_per_s=received / max(elapsed_s, 1e-3))
+
+
+def _more(before: int | None, now: int) -> int:
+    return now if before is None or now < before else now - before
+
+
+def _counts(before: Iterable[int] | None, now: tuple[int, ...]) -> tuple[int, ...]:
+    earlier = tuple(before or ())
+    if len(earlier) != len(now) or sum(now) < sum(earlier):
+        return now
+    return tuple(b - a for a, b in zip(earlier, now, strict=True))

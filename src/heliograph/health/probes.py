@@ -1,0 +1,178 @@
+"""What the driver measures now and then, besides what slots report. Runs on the driver, blocking.
+
+Each question is asked again after a while of its own; what was answered last counts meanwhile. What
+cannot be asked is not known, and is no error of the flow: an alarm that is about it stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
+
+from aiokafka.record.default_records import DefaultRecordBatch
+
+from heliograph.broker.clients import Clients
+from heliograph.broker.cluster import LATEST, Cluster, open_cluster
+from heliograph.broker.log import read_batches
+from heliograph.broker.log_dirs import partition_bytes
+from heliograph.clock import monotonic_s
+from heliograph.config.schema import MirrorConfig
+from heliograph.errors import MirrorError
+from heliograph.health.certificates import certificates_of
+from heliograph.health.horizons import Horizon, horizon_of
+from heliograph.health.sight import Certificate
+from heliograph.ledger.access import within
+from heliograph.ledger.entries import LeaseEntry, ledger_topic
+from heliograph.ledger.entry_codec import decode
+from heliograph.model import FlowId, TopicName, TopicPartition
+from heliograph.wire.batch import BatchHeader
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_HOUR_S: Final = 3_600.0
+_LEDGER_S: Final = 300.0
+_HORIZON_S: Final = 600.0
+_ANSWER_S_MAX: Final = 10.0
+_TAIL: Final = 50
+_TOPICS_MAX: Final = 200
+_WRITERS_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSeen:
+    bytes: int | None = None
+    ahead_s: float | None = None
+    """How far the clock of the ledger's broker is ahead of this driver's."""
+
+
+class _Asked(Generic[T]):
+    """An answer, and when to ask again."""
+
+    def __init__(self, every_s: float, nothing: T) -> None:
+        self._every_s, self._nothing, self._answer = every_s, nothing, nothing
+        self._due_s = float("-inf")
+
+    def get(self, ask: Callable[[], T]) -> T:
+        if monotonic_s() >= self._due_s:
+            try:
+                self._answer = ask()
+            except MirrorError as exc:
+                log.debug("not measured: %s", exc)
+                self._answer = self._nothing
+            self._due_s = monotonic_s() + self._every_s
+        return self._answer
+
+
+class Probes:
+    """Of one flow; used by one thread at a time."""
+
+    def __init__(
+        self, config: MirrorConfig, flow: FlowId, clients: Clients, *, author: str
+    ) -> None:
+        """`author` signs what this driver writes to the ledger."""
+        self._config, self._flow, self._clients, self._author = config, flow, clients, author
+        self._ledger = _Asked(_LEDGER_S, LedgerSeen())
+        self._certificates = _Asked[tuple[Certificate, ...]](_HOUR_S, ())
+        self._horizons: dict[TopicName, tuple[float, Horizon | None]] = {}
+
+    def ledger(self) -> LedgerSeen:
+        """Its size, and the clock of its broker."""
+        return self._ledger.get(lambda: asyncio.run(self._look_at_ledger()))
+
+    def certificates(self) -> tuple[Certificate, ...]:
+        return self._certificates.get(lambda: certificates_of(self._config, self._flow))
+
+    def horizons(self, topics: Iterable[TopicName]) -> Mapping[TopicName, Horizon | None]:
+        """Of topics that are behind; None where the source does not tell."""
+        wanted = sorted(set(topics))[:_TOPICS_MAX]
+        due = [name for name in wanted if self._horizons.get(name, (0.0,))[0] < monotonic_s()]
+        if due:
+            again_s = monotonic_s() + _HORIZON_S
+            self._horizons |= dict.fromkeys(due, (again_s, None))
+            try:
+                admin = self._clients.admin(self._clients.source(self._flow))
+                for name, settings in admin.topic_configs(due).items():
+                    if isinstance(settings, Mapping):
+                        self._horizons[name] = (again_s, horizon_of(settings))
+            except MirrorError as exc:
+                log.debug("%s: retention is not known: %s", self._flow, exc)
+        return {name: self._horizons[name][1] for name in wanted}
+
+    def writers(self, partitions: Iterable[TopicPartition], own: int | None) -> str:
+        """Producers of target partitions that are not this flow's, in words."""
+        try:
+            found = asyncio.run(self._producer_ids(list(partitions)))
+        except MirrorError as exc:
+            return f"writers are not known: {exc}"
+        others = sorted(found - {own})
+        if not others:
+            return "the broker does not remember their producer ids"
+        some = ", ".join(map(str, others[:_WRITERS_MAX]))
+        return f"producer ids {some}{' and more' if len(others) > _WRITERS_MAX else ''}"
+
+    async def _producer_ids(self, partitions: list[TopicPartition]) -> set[int]:
+        cluster = self._open()
+        try:
+            await within(
+                cluster.refresh({at.topic for at in partitions}), _ANSWER_S_MAX, "the target"
+            )
+            answers = await within(cluster.producer_ids(partitions), _ANSWER_S_MAX, "the target")
+        finally:
+            cluster.close()
+        return {id_ for found in answers.values() if isinstance(found, frozenset) for id_ in found}
+
+    async def _look_at_ledger(self) -> LedgerSeen:
+        cluster = self._open()
+        topic = ledger_topic(self._flow.source)
+        at = TopicPartition(topic=topic, partition=0)
+        try:
+            await within(cluster.refresh({topic}), _ANSWER_S_MAX, f"ledger of {self._flow}")
+            size = await within(
+                partition_bytes(cluster, at), _ANSWER_S_MAX, f"ledger of {self._flow}"
+            )
+            seen = LedgerSeen(bytes=size)
+            try:
+                ahead_s = await within(
+                    _ahead_s(cluster, at, self._author), _ANSWER_S_MAX, f"ledger of {self._flow}"
+                )
+            except MirrorError as exc:
+                log.debug("%s: its clock is not known: %s", self._flow, exc)
+                return seen
+            return replace(seen, ahead_s=ahead_s)
+        finally:
+            cluster.close()
+
+    def _open(self) -> Cluster:
+        return open_cluster(self._config.target_of(self._flow), "producer", only_reads=True)
+
+
+async def _ahead_s(cluster: Cluster, ledger: TopicPartition, author: str) -> float | None:
+    """By the leases this driver wrote: its time is in them, the broker's on them."""
+    ends = await cluster.list_offsets([ledger], LATEST)
+    end = ends[ledger]
+    if not isinstance(end, int):
+        raise end
+    found: list[float] = []
+    async for header, batch in read_batches(cluster, ledger, max(0, end - _TAIL), end):
+        found += leases_ahead_s(header, batch, author)
+    # A lease that took long to be written looks like a clock that is ahead.
+    return min(found, key=abs, default=None)
+
+
+def leases_ahead_s(header: BatchHeader, batch: memoryview, author: str) -> list[float]:
+    """Of each lease of the author in a batch that the broker has put its time on."""
+    if header.is_control or not header.is_log_append_time:
+        return []
+    found: list[float] = []
+    for record in DefaultRecordBatch(bytes(batch)):
+        key = record.key or b""
+        if not key.startswith(b"lease|") or record.value is None:
+            continue
+        entry = decode(key, record.value)
+        if isinstance(entry, LeaseEntry) and entry.author == author and entry.lease_ms:
+            found.append((header.max_timestamp_ms - entry.at_ms) / 1000)
+    return found

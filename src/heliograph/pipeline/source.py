@@ -1,0 +1,198 @@
+"""`format("heliograph")`: a cluster's topics as rows, and rows into topics (`writer`). Driver and
+executors.
+
+`initialOffset`, `latestOffset` and `partitions` run in one Python process beside the driver's JVM
+for the life of a query; `read` runs in executors. Nothing of Kafka is in the JVM.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from heliograph.config.schema import ClusterConfig
+from heliograph.errors import OffsetGone
+from heliograph.pipeline.ends import SourceEnds
+from heliograph.pipeline.offsets import (
+    Stretch,
+    admitted,
+    as_json,
+    from_json,
+    lost,
+    stretches,
+)
+from heliograph.pipeline.reading import read_stretch
+from heliograph.pipeline.source_options import SourceOptions, source_options
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # PySpark before 4.2 has no admission control
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Stands in."""
+
+    ReadAllAvailable = None
+
+log: Final = logging.getLogger("heliograph")
+
+_COLUMNS: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "timestampType int, leaderEpoch int"
+)
+_HEADERS: Final = ", headers array<struct<key:string,value:binary>>"
+FORMAT: Final = "heliograph"
+
+
+class StretchToRead(InputPartition):  # type: ignore[misc]
+    def __init__(self, stretch: Stretch) -> None:
+        super().__init__(stretch)
+        self.stretch = stretch
+
+
+class HeliographSource(DataSource):  # type: ignore[misc]
+    """Spark finds it by itself (`pyspark_heliograph`), or is told to register it."""
+
+    clusters: ClassVar[Mapping[str, ClusterConfig]] = {}
+    """Those that may be named without a file, in a session that knows them."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        has_headers = str(self.options.get("includeHeaders", "true")).lower() != "false"
+        return _COLUMNS + (_HEADERS if has_headers else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = source_options(self.options, is_stream=False, clusters=self.clusters)
+        return BatchReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        # PySpark before 4.1 has no writer of Arrow batches, and reads all the same.
+        from heliograph.pipeline.writer import BatchWriter, require_append
+
+        require_append(overwrite=overwrite)
+        return BatchWriter(self.options, schema, is_stream=False)
+
+    def streamWriter(  # noqa: N802 - Spark's
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        from heliograph.pipeline.writer import StreamWriter, require_append
+
+        require_append(overwrite=overwrite)
+        return StreamWriter(self.options, schema, is_stream=True)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        options = source_options(self.options, is_stream=True, clusters=self.clusters)
+        return StreamReader(options, schema)
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        ends = SourceEnds(self._options)
+        start, end = ends.start(), ends.end()
+        _require_present(self._options, start, ends)
+        parts = stretches(start, end, self._options.records_per_partition)
+        # Spark asks for one partition at least.
+        return [StretchToRead(part) for part in parts] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _rows(self._options, self._schema, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Lives in one process for as long as its query runs."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+        self._ends = SourceEnds(options)
+        self._limit_end: dict[Any, int] | None = None
+        """Where a run of what is available now ends."""
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
+        return as_json(self._ends.start())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._limit_end = self._ends.latest()
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, dict[str, int]], limit: Any
+    ) -> dict[str, dict[str, int]]:
+        begin = from_json(start)
+        ends = self._ends.latest() if self._limit_end is None else self._limit_end
+        # A partition that appeared since begins at its first record, whatever the start was.
+        new = self._ends.earliest({at for at in ends if at not in begin})
+        known = {**begin, **new}
+        records_max = self._ends.records_max(known, ends)
+        found = admitted(known, ends, records_max)
+        # Partitions of topics that are gone keep their offsets: a topic may come back.
+        return as_json({**begin, **found})
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
+        return as_json(self._ends.latest())
+
+    def partitions(
+        self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
+    ) -> Sequence[InputPartition]:
+        begin, last = from_json(start), from_json(end)
+        new = self._ends.earliest({at for at in last if at not in begin})
+        begin = {**begin, **new}
+        _require_present(self._options, begin, self._ends)
+        parts = stretches(begin, last, self._options.records_per_partition)
+        return [StretchToRead(part) for part in parts] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _rows(self._options, self._schema, partition)
+
+    def commit(self, end: dict[str, dict[str, int]]) -> None:
+        """Spark's checkpoint remembers; no consumer group does."""
+
+    def stop(self) -> None:
+        self._ends.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What executors get: they only read.
+        return {"_options": self._options, "_schema": self._schema}
+
+
+def _rows(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if not isinstance(partition, StretchToRead):
+        return iter(())
+    return read_stretch(
+        options.cluster,
+        partition.stretch,
+        to_arrow_schema(schema, timezone="UTC"),
+        read_committed=options.read_committed,
+        fails_on_loss=options.fails_on_loss,
+    )
+
+
+def _require_present(options: SourceOptions, start: dict[Any, int], ends: SourceEnds) -> None:
+    """Raises `OffsetGone` where the source deleted records before they were read."""
+    gone = lost(start, ends.earliest(set(start)))
+    for at, count in sorted(gone.items()):
+        if options.fails_on_loss:
+            raise OffsetGone(str(at), start[at], start[at] + count)
+        log.warning("%s: %s offsets from %s on are gone and not read", at, count, start[at])

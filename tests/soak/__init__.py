@@ -1,0 +1,1 @@
+"""What takes longer than `make test` may: `make soak` runs it."""

@@ -1,0 +1,134 @@
+"""`transforms` and `predicates` of a file: what they become, what is refused with what instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from heliograph.config.transforms import PredicateConfig, TransformConfig
+from tests.unit.config.texts import problems_of, with_lines
+
+JAVA = "org.apache.kafka.connect.transforms."
+FUNCTIONS = "tests.unit.transform.functions"
+BEFORE = (
+    "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
+)
+
+
+def transforms(*lines: str) -> tuple[TransformConfig, ...]:
+    return with_lines("\n".join(lines) + "\n").flows[0].transforms
+
+
+def problems(*lines: str) -> str:
+    return "\n".join(problems_of(BEFORE + "\n".join(lines) + "\n"))
+
+
+def test_a_file_of_mirrormaker_2_with_a_filter_loads_as_it_is() -> None:
+    found = transforms(
+        "A->B.transforms = tests, mark",
+        f"A->B.transforms.tests.type = {JAVA}Filter",
+        "A->B.transforms.tests.predicate = old",
+        "A->B.transforms.tests.negate = true",
+        f"A->B.transforms.mark.type = {JAVA}InsertHeader",
+        "A->B.transforms.mark.header = by",
+        "A->B.transforms.mark.value.literal = mirror",
+        "A->B.predicates = old",
+        f"A->B.predicates.old.type = {JAVA}predicates.TopicNameMatches",
+        r"A->B.predicates.old.pattern = A\\.orders",
+    )
+
+    assert found == (
+        TransformConfig(
+            name="tests",
+            kind="Filter",
+            predicate=PredicateConfig(kind="TopicNameMatches", text=r"A\.orders", negate=True),
+        ),
+        TransformConfig(name="mark", kind="InsertHeader", headers=("by",), literal="mirror"),
+    )
+
+
+def test_a_python_function_is_on_columns_unless_told_and_for_all_topics() -> None:
+    found = transforms(
+        "A->B.transforms = a, b",
+        f"A->B.transforms.a.type = {FUNCTIONS}:same",
+        f"A->B.transforms.b.type = {FUNCTIONS}:marked",
+        "A->B.transforms.b.on = record",
+        "A->B.transforms.b.topics = orders.*, payments",
+    )
+
+    assert [(each.kind, each.topics) for each in found] == [
+        ("columns", ()),
+        ("record", ("orders.*", "payments")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["A->B.transforms = m"], "`m` has no type; set `A->B.transforms.m.type`"),
+        (
+            ["A->B.transforms = m", f"A->B.transforms.m.type = {JAVA}MaskField$Value"],
+            "needs fields where a mirror has bytes, also in MirrorMaker 2; write a function on",
+        ),
+        (
+            ["A->B.transforms = m", f"A->B.transforms.m.type = {JAVA}TimestampRouter"],
+            "into topics by their times, so that no map could tell groups where they are",
+        ),
+        (
+            ["A->B.transforms = m", "A->B.transforms.m.type = com.example.Own"],
+            "a Java class that cannot run here; write a function on columns",
+        ),
+        (
+            ["A->B.transforms = m", f"A->B.transforms.m.type = {FUNCTIONS}:absent"],
+            "has no `absent`",
+        ),
+        (
+            ["A->B.transforms = m", "A->B.transforms.m.type = no_such_module:f"],
+            "whose module cannot be imported",
+        ),
+        (
+            ["A->B.transforms = m", f"A->B.transforms.m.type = {JAVA}InsertHeader"],
+            "InsertHeader needs `A->B.transforms.m.header`",
+        ),
+        (
+            [
+                "A->B.transforms = m",
+                f"A->B.transforms.m.type = {JAVA}Filter",
+                "A->B.transforms.m.fields = x",
+            ],
+            "A->B.transforms.m.fields: Filter has no such key",
+        ),
+        (
+            [
+                "A->B.transforms = m",
+                f"A->B.transforms.m.type = {JAVA}Filter",
+                "A->B.transforms.m.predicate = p",
+            ],
+            "not one of `predicates` (none)",
+        ),
+        (
+            ["A->B.predicates = p", "A->B.predicates.p.type = com.example.Own"],
+            "a Java class that cannot run here; write a function on columns, `type = "
+            "module:function`, which may return a mask",
+        ),
+        (
+            [f"A->B.transforms.m.type = {JAVA}Filter"],
+            "belongs to no alias of `transforms` (none)",
+        ),
+    ],
+)
+def test_what_cannot_run_is_refused_with_what_to_write(lines: list[str], why: str) -> None:
+    assert why in problems(*lines)
+
+
+def test_a_transform_that_changed_acts_at_once_and_is_told_by_its_alias() -> None:
+    from heliograph.config.difference import difference
+    from heliograph.config.keys import Effect
+
+    def config(name: str) -> object:
+        return with_lines(f"A->B.transforms = a\nA->B.transforms.a.type = {FUNCTIONS}:{name}\n")
+
+    found = difference(config("same"), config("picky"))  # type: ignore[arg-type]
+
+    assert [(each.what, each.effect) for each in found.changes] == [
+        ("A->B: transform a: changed", Effect.AT_ONCE)
+    ]
