@@ -50,7 +50,14 @@ from heliograph.health.sight import (
 from heliograph.lag.figures import LagReport
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
-from heliograph.model import FlowId, LaneId, LaneProgress, TopicName, TopicPartition
+from heliograph.model import (
+    FlowId,
+    LaneId,
+    LaneProgress,
+    LoopPrevention,
+    TopicName,
+    TopicPartition,
+)
 from heliograph.procedure.hooks import (
     HookEvent,
     HookOutcome,
@@ -113,6 +120,8 @@ class WatchJob:
         self._config, self._settings = config, flow
         self._ledgers, self._progress, self._lags = ledgers, progress, lags
         self._probes = Probes(config, flow.id, clients, author=ledgers.author)
+        self._takes_writes: Final = config.loop_prevention_of(flow.id) is not LoopPrevention.NONE
+        """Whether both sides write under one name: others' records on the target are wanted."""
         self._patience = Patience()
         self._writers: dict[TopicName, str] = {}
         self._teller = Teller(config, flow)
@@ -131,7 +140,7 @@ class WatchJob:
         lanes, before = self._lanes(at_ms), seen.note
         note = replace(
             before,
-            foreign=grown(before.foreign, lanes, at_ms),
+            foreign=() if self._takes_writes else grown(before.foreign, lanes, at_ms),
             standby_seen_ms=_seen_ms(before.standby_seen_ms, seen.facts.standbys, at_ms),
         )
         sight = self._sight(lanes, seen, note, at_ms)

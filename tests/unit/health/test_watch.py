@@ -33,6 +33,7 @@ from heliograph.model import (
     Idle,
     LaneId,
     LaneProgress,
+    LoopPrevention,
     Stalled,
     StallReason,
     TopicName,
@@ -296,6 +297,20 @@ def test_a_clock_a_large_ledger_and_foreign_records_are_told(
     assert set(texts) == {"clock:B", "clock:A or its producers", "ledger", "foreign:orders"}
     assert texts["clock:B"] == "the clock of B is 30.0 s behind the driver's"
     assert texts["foreign:orders"].endswith("of other writers on the target: producer ids 4711")
+
+
+def test_where_both_sides_take_writes_records_of_others_on_the_target_are_no_news(
+    scene: Scene,
+) -> None:
+    both = scene.flow.model_copy(update={"loop_prevention": LoopPrevention.RETURNING})
+    scene.flow, scene.config = both, scene.config.model_copy(update={"pairs": (both,)})
+    scene.lane("orders", foreign_records=3)
+    driver = scene.driver()
+
+    driver.step()
+
+    assert alarms_note(scene.ledgers.view) == AlarmsNote()
+    assert scene.ledgers.writes == []
 
 
 @pytest.mark.parametrize(
