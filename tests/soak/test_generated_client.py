@@ -45,6 +45,10 @@ class Made:
         self._client = client.AuthenticatedClient(base_url=url, token=_TOKEN)
         self._stranger = client.Client(base_url=url)
 
+    def close(self) -> None:
+        for client in (self._client, self._stranger):
+            client.get_httpx_client().close()
+
     def model(self, name: str) -> Any:
         return getattr(importlib.import_module(f"{_PACKAGE}.models"), name)
 
@@ -88,7 +92,11 @@ def generated(url: str, folder: Path) -> Iterator[Made]:
     with pytest.MonkeyPatch.context() as patched:
         # Behind all others: only what the client needs and is not here is taken from there.
         patched.setattr(sys, "path", [*sys.path, str(folder), str(libraries)])
-        yield Made(url, spec)
+        made = Made(url, spec)
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def test_a_generated_client_looks_decides_and_fails_over(
