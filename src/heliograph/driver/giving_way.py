@@ -34,10 +34,13 @@ _GROWTH: Final = 1.5
 _RETURN: Final = 1.25
 """Each time, up to what was good before."""
 _PROBE: Final = 1.05
-"""Each time, beyond it."""
+"""Each time, beyond it; once that went on until half as much again was on time, by `_RETURN`."""
+_FAR: Final = 1.5
 _BACK: Final = 0.5
 _GOOD_SHARE: Final = 0.8
 """Of what was copied when critical records were late: taken for good from then on."""
+_BEGUN_SHARE: Final = 0.5
+"""Of what others might copy, so much at least counts as copied when critical records are late."""
 _ALONE_SHARE: Final = 0.95
 """Of what was good before, where they were late there, and had not been for the time below."""
 _ALONE_S: Final = 10.0
@@ -74,6 +77,7 @@ class Allowance:
         self._probe_s = _PROBE_S
         self._probes = False
         """Whether more than ever was good is tried."""
+        self._probed_from = 0.0
         self._late_at_s = -inf
         self._helpless_since_s: float | None = None
         self._lifted_until_s = 0.0
@@ -128,7 +132,8 @@ class Allowance:
             elif now_s - self._helpless_since_s >= HELPLESS_S:
                 self.bytes_per_s, self._lifted_until_s = None, now_s + LIFTED_S
             return
-        copied = min(allowed, used)
+        # Others that have only just begun do not say how much is too much.
+        copied = max(min(allowed, used), _BEGUN_SHARE * allowed)
         good = self._good
         if good is not None and not self._probes and now_s - self._late_at_s >= _ALONE_S:
             self._good = max(LEAST_BYTES_PER_S, _ALONE_SHARE * good)
@@ -149,8 +154,10 @@ class Allowance:
         elif allowed < self._good:
             self.bytes_per_s = min(self._good, allowed * _RETURN)
         elif now_s - self._late_at_s >= self._probe_s:
-            self.bytes_per_s = self._good = allowed * _PROBE
-            self._probes = True
+            if not self._probes:
+                self._probes, self._probed_from = True, allowed
+            is_far = allowed > _FAR * self._probed_from
+            self.bytes_per_s = self._good = allowed * (_RETURN if is_far else _PROBE)
 
 
 def late_from(bound_ms: int) -> int:

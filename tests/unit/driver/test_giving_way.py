@@ -113,6 +113,23 @@ def test_and_though_it_is_long_others_are_not_held_back_ever_more() -> None:
     assert sum(plays[60:]) / len(plays[60:]) > 8 * MB
 
 
+def test_others_that_have_only_just_begun_do_not_say_how_much_is_too_much() -> None:
+    allowance = Allowance()
+
+    allowance.look(1.0, Seen(counted=500, late=100, bytes_per_s=LEAST_BYTES_PER_S))
+
+    assert allowance.bytes_per_s == FIRST_BYTES_PER_S / 4
+
+
+def test_what_was_found_far_too_little_is_left_soon() -> None:
+    plant = Plant()
+    plant.play(60, bears=2 * MB)
+
+    played = plant.play(300, bears=80 * MB)
+
+    assert max(copied for copied, _ in played) > 60 * MB
+
+
 def test_a_quiet_topic_is_judged_by_what_comes_in_some_seconds() -> None:
     allowance = Allowance()
 
