@@ -39,8 +39,8 @@ soak: $(STAMP)  ## a hunt by new examples and new moments of a kill: make soak [
 	@echo "passed with SEED=$(SEED) ROUNDS=$(ROUNDS)"
 
 fuzz: MINUTES ?= 60
-fuzz: $(STAMP)  ## the REST API of a real driver meets anything: make fuzz [MINUTES=60] [SEED=4711]
-	$(BIN)/python -m bench.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+fuzz: $(STAMP)  ## the REST API of a real driver meets anything: make fuzz [MINUTES=60] [SEED=4711] [ADD=1]
+	$(BIN)/python -m bench.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ADD),--add)
 
 bench: $(STAMP)  ## against MirrorMaker 2, in one run
 	$(BIN)/heliograph bench

@@ -63,11 +63,15 @@ class Answered:
 
 
 async def measure(lanes: int, requests: int) -> list[Answered]:
-    mirror = live(tuple(at(number, lag=number % 7) for number in range(lanes)))
+    mirror = live(None)
     config = ApiConfig(listen=Address("127.0.0.1", 0))
     found: list[Answered] = []
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         async with api_service(config)(mirror) as address:
+            # As with a driver: lanes come once the server is there.
+            running = live(tuple(at(number, lag=number % 7) for number in range(lanes)))
+            for name in ("status", "placed", "loads", "lag"):
+                setattr(mirror, name, getattr(running, name))
             for path in _PATHS:
                 for clients, pause_s in ((1, 0.0), (4, 0.0), (1, _PAUSE_S)):
                     asked = Asked(f"http://{address}", path, clients, pause_s)

@@ -1,11 +1,13 @@
 """The REST API of a real driver meets anything, for as long as asked; `make fuzz MINUTES=60`.
 
-    python -m bench.fuzz [--minutes 60] [--seed 4711]
+    python -m bench.fuzz [--minutes 60] [--seed 4711] [--add]
 
 Two brokers, a mirror under a light load, and schemathesis against its `/v1`: first as a token that
-may operate, then as one that may fail over too; then Connect's dialect, by bodies of hypothesis. At
-the end every decision is withdrawn, topics come back, and records must be equal on both sides.
-Writes bench/results/operate/fuzz.json.
+may operate, then as one that may fail over too; then Connect's dialect, and rewinds and decisions
+made together, by bodies of hypothesis. At the end every decision is withdrawn, topics come back,
+and records must be equal on both sides; the topic that may be rewound is so once more, from its
+beginning, and must end in all that its source has. Writes bench/results/operate/fuzz.json; with
+`--add` another piece of it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,17 +36,22 @@ from typing import Any, Final
 from confluent_kafka import Producer
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
+from hypothesis import strategies as st
 from tests.kit.inside import carry
-from tests.kit.mirror import lasting_topic, route, write_config
+from tests.kit.mirror import Route, lasting_topic, route, write_config
+from tests.kit.records import read_all
 from tests.kit.runs import MirrorRun, mirror_runs
 from tests.kit.topics import wait_until
 from tests.unit.api.test_connect_fuzz import CONFIGS, PATCHED, ROUTES, VALUES
 
+from heliograph.decisions.decision import Verb
 from heliograph_tools.bench.machine import this_machine
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 
 RESULTS: Final = Path(__file__).parent / "results" / "operate" / "fuzz.json"
 _TOPICS: Final = ("fuzzed-a", "fuzzed-b")
+_REWOUND: Final = "fuzzed-again"
+"""The one topic that may be rewound: records of the others must be there once."""
 _RECORDS_PER_S: Final = 50
 _TOKENS: Final = {"look": "l" * 20, "operate": "o" * 20, "recover": "r" * 20}
 _CHECKS: Final = (
@@ -53,7 +60,13 @@ _CHECKS: Final = (
     "ignored_auth",
     "positive_data_acceptance",
 )
-_SHARES: Final = {"any flow": 0.2, "operate": 0.35, "recover": 0.3, "connect": 0.15}
+_SHARES: Final = {
+    "any flow": 0.15,
+    "operate": 0.3,
+    "recover": 0.25,
+    "connect": 0.15,
+    "decisions": 0.15,
+}
 _KNOWN: Final = """[parameters]
 "path.flow" = "A->B"
 "path.topic" = "fuzzed-a"
@@ -67,6 +80,8 @@ class Round:
     what: str
     seconds: float
     requests: int
+    statuses: dict[str, int] | None = None
+    """Answers by status, where they were counted."""
     findings: list[str] = field(default_factory=list)
 
 
@@ -77,7 +92,8 @@ def _load(cluster: LocalCluster) -> Iterator[None]:
     def write() -> None:
         number = 0
         while not stop.wait(1 / _RECORDS_PER_S):
-            producer.produce(_TOPICS[number % 2], b"%d" % number, partition=number % 3)
+            topic = (*_TOPICS, _REWOUND)[number % 3]
+            producer.produce(topic, b"%d" % number, partition=number // 3 % 3)
             producer.poll(0)
             number += 1
 
@@ -157,8 +173,62 @@ def _count(findings: list[str]) -> int:
 
 def fuzz_connect(url: str, seconds: float, seed: int) -> Round:
     """Connect's routes; any answer of 500 and more is a finding."""
-    began_s, statuses, findings = time.monotonic(), Counter[int](), list[str]()
     names = call(url, "GET", "/connectors")[1]
+
+    def routed(routed: tuple[str, str]) -> tuple[str, str]:
+        method, path = routed
+        if isinstance(names, list) and names:
+            path = path.replace("/src/", f"/{urllib.parse.quote(str(names[0]), safe='')}/")
+        return method, path
+
+    requests = st.tuples(ROUTES.map(routed), VALUES | CONFIGS | PATCHED)
+    return _by_hypothesis("Connect's dialect", url, requests, _is_connects, seconds, seed)
+
+
+def fuzz_decisions(url: str, seconds: float, seed: int) -> Round:
+    """Rewinds, and decisions that act at once, about topics that are there or not."""
+    flow = f"/v1/flows/{urllib.parse.quote('A->B', safe='')}"
+    topics = st.lists(st.sampled_from([_REWOUND, "fuzzed-.*", "gone", "("]), max_size=2)
+    partitions = st.lists(st.integers(0, 3) | st.just(2**31), max_size=3)
+    rewind = st.fixed_dictionaries(
+        {"topics": topics, "offset": st.integers(-1, 5_000) | st.just("earliest") | VALUES},
+        optional={"partitions": partitions, "why": VALUES},
+    )
+    other = st.fixed_dictionaries(
+        {"verb": st.sampled_from([*Verb, "rewound"]), "topics": topics},
+        optional={
+            "partitions": partitions,
+            "slots": st.lists(st.integers(0, 2), max_size=2),
+            "bytes_per_s": st.integers(0, 2**40),
+            "for_s": st.integers(0, 30),
+            "offset": st.integers(0, 5_000),
+        },
+    )
+    again = rewind.map(lambda body: {**body, "verb": "rewind"})
+    together = st.fixed_dictionaries({"decisions": st.lists(other | again, max_size=4) | VALUES})
+    dry = st.sampled_from(["", "", "?dry_run=true"])
+    requests = st.one_of(
+        st.tuples(dry.map(lambda ask: ("POST", f"{flow}:rewind{ask}")), rewind),
+        st.tuples(dry.map(lambda ask: ("POST", f"{flow}:together{ask}")), together),
+        st.tuples(
+            dry.map(lambda ask: ("POST", f"/v1/decisions{ask}")),
+            again.map(lambda body: {**body, "flow": "A->B"}),
+        ),
+    )
+    return _by_hypothesis("rewinds and decisions together", url, requests, _is_v1s, seconds, seed)
+
+
+def _by_hypothesis(
+    what: str,
+    url: str,
+    requests: st.SearchStrategy[tuple[tuple[str, str], Any]],
+    is_error: Callable[[Any], bool],
+    seconds: float,
+    seed: int,
+) -> Round:
+    """Until the time is over; an answer of 500 and more is a finding, or an error with another
+    body than errors have."""
+    began_s, statuses, findings = time.monotonic(), Counter[int](), list[str]()
 
     def once(seed_of_round: int) -> None:
         @seeded(seed_of_round)
@@ -169,16 +239,14 @@ def fuzz_connect(url: str, seconds: float, seed: int) -> Round:
             suppress_health_check=list(HealthCheck),
             phases=[Phase.generate],
         )
-        @given(routed=ROUTES, body=VALUES | CONFIGS | PATCHED)
-        def meet(routed: tuple[str, str], body: Any) -> None:
+        @given(request=requests)
+        def meet(request: tuple[tuple[str, str], Any]) -> None:
             if time.monotonic() - began_s > seconds:
                 return
-            method, path = routed
-            if isinstance(names, list) and names:
-                path = path.replace("/src/", f"/{urllib.parse.quote(str(names[0]), safe='')}/")
+            (method, path), body = request
             status, answer = call(url, method, path, body)
             statuses[status] += 1
-            if status >= 500 or (status >= 400 and not _is_connects(answer)):
+            if status >= 500 or (status >= 400 and not is_error(answer)):
                 findings.append(
                     f"{status} {method} {path} {json.dumps(body)[:300]}: {answer}"[:900]
                 )
@@ -190,15 +258,20 @@ def fuzz_connect(url: str, seconds: float, seed: int) -> Round:
         once(number)
         number += 1
     return Round(
-        what="Connect's dialect",
+        what=what,
         seconds=round(time.monotonic() - began_s, 1),
         requests=statuses.total(),
+        statuses={str(status): statuses[status] for status in sorted(statuses)},
         findings=findings[:50],
     )
 
 
 def _is_connects(answer: Any) -> bool:
     return isinstance(answer, dict) and answer.keys() == {"error_code", "message"}
+
+
+def _is_v1s(answer: Any) -> bool:
+    return isinstance(answer, dict) and answer.keys() == {"status", "code", "message", "details"}
 
 
 def call(
@@ -245,9 +318,38 @@ def _undo(url: str, flow: str) -> None:
     raise AssertionError(f"still failed over: {now}")
 
 
+def _rewind_once_more(url: str) -> None:
+    body = {"topics": [_REWOUND], "offset": "earliest", "why": "all of it, for the comparison"}
+    flow = urllib.parse.quote("A->B", safe="")
+    status, answer = call(url, "POST", f"/v1/flows/{flow}:rewind", body)
+    assert status in (200, 201), answer
+
+    def holding() -> list[str]:
+        return [each["verb"] for each in call(url, "GET", "/v1/decisions")[1]["decisions"]]
+
+    wait_until(lambda: "rewind" not in holding(), "the rewind", timeout_s=120, poll_s=0.5)
+
+
+def _all_again(way: Route) -> int:
+    """How many records the topic that was rewound ends in: all that its source has, in order."""
+    wanted = read_all(way.source, _REWOUND)
+    found = read_all(way.target, way.renamed(_REWOUND))
+    for number, records in wanted.items():
+        last = [each.value for each in found[number]][-len(records) :]
+        assert last == [each.value for each in records], f"{_REWOUND}-{number} differs"
+    return sum(map(len, wanted.values()))
+
+
+def _with_pieces(file: Path, piece: dict[str, Any]) -> dict[str, Any]:
+    """What the file has and one more piece, summed."""
+    pieces = [*(json.loads(file.read_text()).get("pieces", []) if file.exists() else []), piece]
+    sums = ("minutes", "requests", "findings", "equal_records", "equal_records_again")
+    return {**{name: sum(each[name] for each in pieces) for name in sums}, "pieces": pieces}
+
+
 def fuzz(root: Path, minutes: float, seed: int) -> dict[str, Any]:
     with local_clusters([ClusterSpec(alias="A"), ClusterSpec(alias="B")], root=root) as made:
-        for name in _TOPICS:
+        for name in (*_TOPICS, _REWOUND):
             lasting_topic(made["A"], name, partitions=3)
         tokens = root / "tokens"
         tokens.write_text("".join(f"{role} {role} {text}\n" for role, text in _TOKENS.items()))
@@ -271,15 +373,18 @@ def fuzz(root: Path, minutes: float, seed: int) -> dict[str, Any]:
                 fuzz_v1(url, "operate", seconds["any flow"], seed, root, known=False),
                 fuzz_v1(url, "operate", seconds["operate"], seed + 1, root, known=True),
                 fuzz_connect(url, seconds["connect"], seed),
+                fuzz_decisions(url, seconds["decisions"], seed),
                 fuzz_v1(url, "recover", seconds["recover"], seed + 2, root, known=True),
             ]
             health = call(url, "GET", "/health")[0]
             _undo(url, "A->B")
+            _rewind_once_more(url)
             bugs = [line for line in run.said.splitlines() if "bug in" in line or "a bug" in line]
             code = run.stop()
         carry(file)
         way = route(file, ("A", made["A"]), ("B", made["B"]))
         equal = sum(way.assert_arrives(name) for name in _TOPICS)
+        again = _all_again(way)
     return {
         "minutes": minutes,
         "seed": seed,
@@ -290,6 +395,7 @@ def fuzz(root: Path, minutes: float, seed: int) -> dict[str, Any]:
         "bugs_in_the_log": bugs[:50],
         "exit_code": code,
         "equal_records": equal,
+        "equal_records_again": again,
     }
 
 
@@ -298,6 +404,7 @@ def main() -> None:
     asked.add_argument("--minutes", type=float, default=60.0)
     asked.add_argument("--seed", type=int, default=secrets.randbelow(2**24))
     asked.add_argument("--results", type=Path, default=RESULTS)
+    asked.add_argument("--add", action="store_true", help="to the pieces that the file has")
     asked.add_argument("--keep", type=Path, help="a folder for all that was said")
     given_ = asked.parse_args()
     print(f"seed {given_.seed}", flush=True)
@@ -307,6 +414,8 @@ def main() -> None:
         found = fuzz(root, given_.minutes, given_.seed)
     given_.results.parent.mkdir(parents=True, exist_ok=True)
     document = {"machine": asdict(this_machine()), **found}
+    if given_.add:
+        document = _with_pieces(given_.results, document)
     given_.results.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     print(f"{found['requests']:,} requests, {found['findings']} findings", flush=True)
     if found["findings"] or found["bugs_in_the_log"] or found["health_after"] != 200:

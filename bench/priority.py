@@ -18,10 +18,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -67,6 +69,9 @@ class Priority:
     """What the bulk topic was copied at in its laps."""
     bulk_records_left: int
     """When the last lap ended; none means that its laps were not all full of work."""
+    held_back_bytes_per_s: list[int | None]
+    """What it might be copied at, when it had been copied for half a minute and after each of its
+    laps."""
     quiet_seen: int
     quiet_p50_ms: float
     quiet_p99_ms: float
@@ -93,25 +98,41 @@ def measure(
     if bulk is not None:
         keys |= {"throttle.topics": _BULK, "throttle.topics.bytes.per.second": str(bulk)}
     folder = stage.folder / "run"
-    launch = prepare(System.HELIOGRAPH, route, folder, keys)
-    decide = _Decisions(folder / "mm2.properties")
-    decide("pause")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    launch = prepare(System.HELIOGRAPH, route, folder, keys | {"api.listen": address})
+    file = folder / "mm2.properties"
+    argv = [sys.executable, "-m", "heliograph", "pause", str(file), "--topic", _BULK]
+    subprocess.run(argv, check=True, capture_output=True, timeout=60)
+    decide = _Driver(f"http://{address}/v1")
     with running(launch, folder / "mirror.log") as mirror:
         return _measure(
             stage, mirror, route, row, decide, is_apart=not shared, latency_ms=latency_ms
         )
 
 
-class _Decisions:
-    """The command line, as an operator uses it."""
+class _Driver:
+    """Its REST API: a command would take a core for a second, and be what delays records."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, url: str) -> None:
+        self._url = url
 
     def __call__(self, verb: str) -> None:
-        argv = [sys.executable, "-m", "heliograph", verb, str(self._file), "--topic", _BULK]
-        subprocess.run(argv, check=True, capture_output=True, timeout=60)
+        body = {"flow": self._call("/flows")["flows"][0]["flow"], "verb": verb, "topics": [_BULK]}
+        self._call("/decisions", json.dumps(body).encode())
         time.sleep(_FOLLOWED_S)
+
+    @property
+    def held_back(self) -> int | None:
+        """What lanes that give way may copy together."""
+        found = self._call("/slots")["held_back_bytes_per_s"]
+        return None if found is None else int(found)
+
+    def _call(self, path: str, body: bytes | None = None) -> Any:
+        request = urllib.request.Request(self._url + path, body)
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return json.load(response)
 
 
 def _measure(
@@ -119,7 +140,7 @@ def _measure(
     mirror: MirrorProcess,
     route: Route,
     row: CopyRow,
-    decide: _Decisions,
+    decide: _Driver,
     *,
     is_apart: bool,
     latency_ms: int | None,
@@ -141,6 +162,7 @@ def _measure(
             time.sleep(_PACED.warmup_s)
             decide("resume")
             time.sleep(_LEARNT_S)
+            held_back = [decide.held_back]
             for lap in range(_LAPS):
                 is_bulk = bool(lap % 2)
                 decide("resume" if is_bulk else "pause")
@@ -154,6 +176,7 @@ def _measure(
                 if is_bulk:
                     copied += _bulk_copied(connection, route) - before
                     copied_s += monotonic_s() - from_s
+                    held_back.append(decide.held_back)
                 ensure_all_well(mirror, producer, consumer)
             left = row.records - _bulk_copied(connection, route)
             time.sleep(_FOLLOWED_S)
@@ -164,6 +187,7 @@ def _measure(
         latency_ms=latency_ms,
         bulk_bytes_per_s=round(copied * row.record_bytes / copied_s),
         bulk_records_left=left,
+        held_back_bytes_per_s=held_back,
         quiet_seen=len(alone),
         quiet_p50_ms=quantile(alone, 0.50),
         quiet_p99_ms=quantile(alone, 0.99),

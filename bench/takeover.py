@@ -4,7 +4,8 @@
 
 Two real `heliograph run` processes share a flow under a steady load; the one that leads is killed,
 the other takes over, another is started in its place, and so on. Each believes that it is on a
-machine of its own, so that nothing but the lease tells it of the other's end. At the end the
+machine of its own, so that nothing but the lease tells it of the other's end. Its slot runs before
+the other ends, as that of a standby does which has been there for some seconds. At the end the
 records of both sides must be equal and in order. Writes bench/results/operate/takeover.json.
 """
 
@@ -13,10 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import socket
 import statistics
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -129,14 +132,17 @@ def measure(root: Path, hows: list[How]) -> Measured:
         with mirror_runs() as runs, _load(made["A"]):
 
             def started() -> MirrorRun:
+                with socket.create_server(("127.0.0.1", 0)) as taken:
+                    listen = f"127.0.0.1:{taken.getsockname()[1]}"
                 run = MirrorRun(
                     file,
                     root / f"run-{len(runs)}.log",
-                    *("--master", "local[2]", "--slots", "1"),
+                    *("--master", "local[2]", "--slots", "1", "--api", listen),
                     program=_ELSEWHERE,
                 )
                 runs.append(run)
                 run.await_running()
+                wait_until(lambda: _slot_runs(listen), "a slot that runs", timeout_s=60)
                 return run
 
             leader = started()
@@ -154,6 +160,12 @@ def measure(root: Path, hows: list[How]) -> Measured:
         wait_until(lambda: _ends(made["A"]) == _ends(made["B"], way), "all records", timeout_s=60)
         lease_ms = load_config(file).engine.driver_lease_ms
         return Measured(rounds=found, lease_ms=lease_ms, equal_records=way.assert_arrives(_TOPIC))
+
+
+def _slot_runs(address: str) -> bool:
+    """A standby whose slot is still starting would be waited for, and not the hand-over."""
+    with urllib.request.urlopen(f"http://{address}/v1/slots", timeout=10) as response:
+        return any(each["state"] == "running" for each in json.load(response)["slots"])
 
 
 def _summary(found: Measured, how: How) -> dict[str, float]:

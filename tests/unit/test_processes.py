@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 
 from heliograph import processes
-from heliograph.processes import Liveness, is_alive, liveness_of, machine_id, new_signature
+from heliograph.processes import (
+    Liveness,
+    is_alive,
+    liveness_of,
+    machine_id,
+    new_signature,
+    set_aside_imported,
+)
 
 
 def test_a_running_process_is_alive() -> None:
@@ -93,3 +102,24 @@ def ended_child() -> int:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     return child.pid
+
+
+def test_garbage_that_was_set_aside_is_found_when_more_is() -> None:
+    class Node:
+        pass
+
+    node = Node()
+    node.itself = node  # type: ignore[attr-defined]
+    seen = weakref.ref(node)
+    try:
+        set_aside_imported()
+        del node
+        gc.collect()
+        while_aside = seen() is not None
+        set_aside_imported()
+        afterwards = seen()
+    finally:
+        gc.unfreeze()
+
+    assert while_aside
+    assert afterwards is None

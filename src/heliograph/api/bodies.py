@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -12,6 +13,7 @@ from heliograph.engine.supervisor import SlotState
 from heliograph.lag.figures import Seconds
 from heliograph.ledger.drill_note import LastDrill, Schedule
 from heliograph.ledger.pipeline_note import PipelineState
+from heliograph.model import FlowId
 
 
 class Body(BaseModel):
@@ -213,6 +215,10 @@ class FlowProblem(Body):
     flow: str
     problem: str
     """Why its ledger could not be read."""
+
+
+def flow_problems(problems: Mapping[FlowId, str]) -> list[FlowProblem]:
+    return [FlowProblem(flow=str(flow), problem=why) for flow, why in sorted(problems.items())]
 
 
 class LossesBody(Body):

@@ -7,10 +7,11 @@ again or skips some, and needs `recover`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Header, Path, Query, Response
+from pydantic import BaseModel
 
 from heliograph.api.access import Caller, Role
 from heliograph.api.bodies import (
@@ -20,17 +21,18 @@ from heliograph.api.bodies import (
     DecidedTogetherBody,
     DecisionBody,
     DecisionsBody,
-    FlowProblem,
     NewDecisionBody,
     TogetherBody,
+    flow_problems,
 )
-from heliograph.api.etags import etag, require_match
+from heliograph.api.etags import Shown, etag
 from heliograph.api.flows import decided_ids, flow_version
 from heliograph.api.problems import ApiProblem
-from heliograph.api.responses import json_of
+from heliograph.api.responses import ETAG, LOCATION, json_of
 from heliograph.api.state import ApiState, FlowName, Known, Looking, OnlyFlow, State, require
 from heliograph.clock import now_ms
 from heliograph.decisions.decide import (
+    AsShown,
     Draft,
     NoSuchDecision,
     Outcome,
@@ -56,12 +58,13 @@ _COMMANDS: Final = {
 
 DryRun = Annotated[bool, Query(description="Answer with what would change, and write nothing.")]
 IfMatch = Annotated[
-    str | None, Header(max_length=512, description="ETag of what the caller has seen.")
+    str | None,
+    Header(max_length=512, description="ETag of a dry run, or of what else the caller has seen."),
 ]
 DecisionId = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="Of the decision.")]
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"model": DecidedBody, "description": "What would change, or that nothing does."},
-    201: {"model": DecidedBody, "description": "The decision, which is in the ledger."},
+    200: {"model": DecidedBody, "description": "What would change, or that nothing does.", **ETAG},
+    201: {"model": DecidedBody, "description": "The decision, which is in the ledger.", **LOCATION},
 }
 
 
@@ -83,7 +86,7 @@ async def decisions(
             for each, word in states_of(found[of], now_ms())
             if history or word == HOLDS
         ],
-        problems=[FlowProblem(flow=str(of), problem=text) for of, text in sorted(problems.items())],
+        problems=flow_problems(problems),
     )
     tag = _tag(next(iter(found.values()))) if flow is not None and found else None
     return json_of(body, tag=tag)
@@ -100,12 +103,10 @@ async def decide_anew(
     """Decide; as the command of the verb's name."""
     flow = state.flow(asked.flow)
     require(caller, role_of(Verb(asked.verb)), flow)
-    seen: frozenset[str] | None = None
-    if if_match is not None:
-        _, made = await read_decisions(state.live.ledgers, state.live.config, flow)
-        require_match(if_match, _tag(made), f"what was decided about {flow}")
-        seen = frozenset(each.id for each in standing_of(made, now_ms()))
-    return await _decide(state, caller, flow, Verb(asked.verb), asked, dry_run, seen)
+    _, made = await read_decisions(state.live.ledgers, state.live.config, flow)
+    shown = Shown(if_match, _tag(made), f"what was decided about {flow}")
+    seen = None if if_match is None else _standing(made)
+    return await _decide(state, caller, flow, Verb(asked.verb), asked, dry_run, shown, seen)
 
 
 @routes.delete("/v1/decisions/{decision}", response_model=DecidedBody)
@@ -124,16 +125,24 @@ async def withdraw_decision(
         raise NoSuchDecision(f"there is no decision {decision}")
     verb = next(each.verb for each in found[of] if each.id == decision)
     require(caller, role_of(verb), of)
-    require_match(if_match, _tag(found[of]), f"what was decided about {of}")
+    shown = Shown(if_match, _tag(found[of]), f"what was decided about {of}")
     seen = None if if_match is None else _standing(found[of])
+    as_shown = _compared(shown, decision)
     live = state.live
     async with state.asking:
         outcome = await withdraw(
-            live.ledgers, live.config, of, decision, caller.name, write=not dry_run, seen=seen
+            live.ledgers,
+            live.config,
+            of,
+            decision,
+            caller.name,
+            write=not dry_run,
+            seen=seen,
+            as_shown=as_shown,
         )
     if outcome.written:
         state.trail.changed(caller, "withdraw", of, f"decision={decision}")
-    return json_of(_answer(outcome))
+    return json_of(_answer(outcome), tag=_tag_of_plan(shown, dry_run, decision, [outcome]))
 
 
 def _route(verb: Verb) -> Callable[..., Awaitable[Response]]:
@@ -147,9 +156,9 @@ def _route(verb: Verb) -> Callable[..., Awaitable[Response]]:
     ) -> Response:
         wanted = state.flow(flow)
         require(caller, role_of(verb), wanted)
-        require_match(if_match, flow_version(state, wanted), f"flow {wanted}")
+        shown = Shown(if_match, flow_version(state, wanted), f"flow {wanted}")
         seen = None if if_match is None else decided_ids(state, wanted)
-        return await _decide(state, caller, wanted, verb, asked, dry_run, seen)
+        return await _decide(state, caller, wanted, verb, asked, dry_run, shown, seen)
 
     return decide_flow
 
@@ -186,13 +195,19 @@ async def decide_several(
     wanted = state.flow(flow)
     for each in asked.decisions:
         require(caller, role_of(Verb(each.verb)), wanted)
-    require_match(if_match, flow_version(state, wanted), f"flow {wanted}")
+    shown = Shown(if_match, flow_version(state, wanted), f"flow {wanted}")
     seen = None if if_match is None else decided_ids(state, wanted)
     drafts = [_draft(caller, Verb(each.verb), each) for each in asked.decisions]
     live = state.live
     async with state.asking:
         outcomes = await decide_together(
-            live.ledgers, live.config, wanted, drafts, write=not dry_run, seen=seen
+            live.ledgers,
+            live.config,
+            wanted,
+            drafts,
+            write=not dry_run,
+            seen=seen,
+            as_shown=_compared(shown, asked),
         )
     made = [each.decision for each in outcomes if each.written and each.decision is not None]
     for new in made:
@@ -200,7 +215,8 @@ async def decide_several(
     answer = json_of(
         DecidedTogetherBody(
             flow=str(wanted), written=bool(made), decisions=list(map(_answer, outcomes))
-        )
+        ),
+        tag=_tag_of_plan(shown, dry_run, asked, outcomes),
     )
     answer.status_code = 201 if made else 200
     return answer
@@ -218,18 +234,44 @@ async def _decide(
     verb: Verb,
     asked: DecideBody,
     dry_run: bool,
+    shown: Shown,
     seen: frozenset[str] | None,
 ) -> Response:
     draft = _draft(caller, verb, asked)
     live = state.live
     async with state.asking:
-        outcome = await decide(live.ledgers, live.config, flow, draft, write=not dry_run, seen=seen)
-    answer = json_of(_answer(outcome))
+        outcome = await decide(
+            live.ledgers,
+            live.config,
+            flow,
+            draft,
+            write=not dry_run,
+            seen=seen,
+            as_shown=_compared(shown, asked),
+        )
+    answer = json_of(_answer(outcome), tag=_tag_of_plan(shown, dry_run, asked, [outcome]))
     if outcome.written and outcome.decision is not None:
         state.trail.changed(caller, verb, flow, f"decision={outcome.decision.id}")
         answer.status_code = 201
         answer.headers["Location"] = f"/v1/decisions/{outcome.decision.id}"
     return answer
+
+
+def _compared(shown: Shown, asked: BaseModel | str) -> AsShown:
+    return lambda outcomes: shown.require(_plan(asked, outcomes))
+
+
+def _tag_of_plan(
+    shown: Shown, dry_run: bool, asked: BaseModel | str, outcomes: Sequence[Outcome]
+) -> str | None:
+    """Of a dry run, for `If-Match` of the same request in earnest."""
+    return shown.tag(_plan(asked, outcomes)) if dry_run else None
+
+
+def _plan(asked: BaseModel | str, outcomes: Sequence[Outcome]) -> object:
+    """What was asked for, and which topics and partitions that changes."""
+    changed = [[[each.topic, each.partition] for each in one.changes] for one in outcomes]
+    return [asked if isinstance(asked, str) else asked.model_dump(mode="json"), changed]
 
 
 def _draft(caller: Caller, verb: Verb, asked: DecideBody) -> Draft:

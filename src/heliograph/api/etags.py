@@ -1,4 +1,4 @@
-"""Versions of what is served, so that two operators at once notice each other. Runs anywhere."""
+"""Versions of what is served, so that two operators at once notice each other. Driver only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 from heliograph.api.problems import ApiProblem
+from heliograph.procedure.runner import PlanChanged
 
 _TAG: Final = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 
@@ -28,14 +29,45 @@ def require_match(if_match: str | None, current: str, what: str) -> None:
 
     A weak tag never matches: nothing here is only alike (RFC 9110, 13.1.1).
     """
-    if if_match is None or if_match.strip() == "*":
-        return
-    tags = [part.strip() for part in if_match.split(",")]
-    if not all(_TAG.fullmatch(tag) for tag in tags):
-        raise ApiProblem(400, 'If-Match is not "tag", a list of them, or *')
-    if current not in tags:
+    tags = _tags(if_match)
+    if tags is not None and current not in tags:
         raise ApiProblem(
             412,
             f"{what} has changed since it was read; read it again and decide anew",
             details={"etag": current},
         )
+
+
+class Shown:
+    """What the caller of a verb has seen of `what`: its version, or the plan of a dry run, whose
+    tag begins with the version that the plan was made of."""
+
+    def __init__(self, if_match: str | None, version: str, what: str) -> None:
+        tags = _tags(if_match)
+        self._version, self._what = version, what
+        self._plans = [tag for tag in tags or () if tag.startswith(f"{version[:-1]}.")]
+        self.is_plan: Final = bool(self._plans) and version not in (tags or ())
+        """Whether it has to be compared with the plan as it is now."""
+        if not self.is_plan:
+            require_match(if_match, version, what)
+
+    def tag(self, plan: object) -> str:
+        return f"{self._version[:-1]}.{etag(plan)[1:]}"
+
+    def require(self, plan: object) -> None:
+        """Raises `PlanChanged` where another plan was shown; may be called on any thread."""
+        if self.is_plan and self.tag(plan) not in self._plans:
+            raise PlanChanged(
+                f"{self._what}: what would be done now is not what the dry run showed; look at it "
+                "again and decide anew"
+            )
+
+
+def _tags(if_match: str | None) -> list[str] | None:
+    """None where everything matches."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    tags = [part.strip() for part in if_match.split(",")]
+    if not all(_TAG.fullmatch(tag) for tag in tags):
+        raise ApiProblem(400, 'If-Match is not "tag", a list of them, or *')
+    return tags

@@ -65,7 +65,7 @@ class Operations:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, OperationBody] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @property
     def all(self) -> tuple[OperationBody, ...]:
@@ -103,9 +103,21 @@ class Operations:
         self._known[body.id] = body
         self._forget_oldest()
         task = asyncio.create_task(self._run(body, work), name=f"{kind} of {flow}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[body.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(body.id))
         return body
+
+    async def accepted(self, begun: OperationBody, accepted: asyncio.Event) -> None:
+        """Wait until it is, or over; raises 412, and forgets it, where it found another plan than
+        the one that was to be carried out."""
+        task = self._tasks.get(begun.id)
+        if task is not None:
+            waiting = asyncio.ensure_future(accepted.wait())
+            await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+        if begun.error is not None and begun.error.status == 412:
+            self._known.pop(begun.id, None)
+            raise ApiProblem(412, begun.error.message)
 
     async def _run(self, body: OperationBody, work: Work) -> None:
         loop = asyncio.get_running_loop()

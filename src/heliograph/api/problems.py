@@ -26,6 +26,7 @@ from heliograph.errors import (
 )
 from heliograph.health.note import BadSilence
 from heliograph.health.silencing import NoSuchAlarm
+from heliograph.procedure.runner import PlanChanged
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def answer(problem: ApiProblem) -> JSONResponse:
 def problem_of(error: MirrorError) -> ApiProblem:
     """An error of the mirror as an answer: whose fault it is decides the status."""
     match error:
-        case DecidedMeanwhile():
+        case DecidedMeanwhile() | PlanChanged():
             return ApiProblem(412, str(error))
         case NoSuchDecision() | NoSuchAlarm():
             return ApiProblem(404, str(error))

@@ -44,7 +44,7 @@ from heliograph.api.lanes import (
 )
 from heliograph.api.operations import OperationBody
 from heliograph.api.problems import ApiProblem
-from heliograph.api.responses import json_of, json_of_bytes
+from heliograph.api.responses import ETAG, json_of, json_of_bytes
 from heliograph.api.state import (
     AnyCaller,
     ApiState,
@@ -138,7 +138,7 @@ async def flows(state: State, caller: Looking) -> Response:
     return json_of_bytes(*await state.pages.get(("flows", visible), made))
 
 
-@routes.get("/v1/flows/{flow:flow}", response_model=FlowBody)
+@routes.get("/v1/flows/{flow:flow}", response_model=FlowBody, responses={200: ETAG})
 async def flow(flow: FlowName, state: State, caller: Looking) -> Response:
     """One flow. Its ETag changes with what was decided about it, not with its figures."""
     (wanted,) = state.visible(caller, flow)

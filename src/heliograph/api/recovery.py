@@ -16,21 +16,23 @@ from fastapi import APIRouter, Body, Header, Query, Response
 
 from heliograph.api.access import Caller, Role
 from heliograph.api.bodies import PlanBody, RecoverBody, ReverseBody
-from heliograph.api.etags import require_match
+from heliograph.api.etags import Shown
 from heliograph.api.flows import flow_version
 from heliograph.api.operations import OperationBody
 from heliograph.api.problems import ApiProblem
-from heliograph.api.responses import json_of
+from heliograph.api.responses import ETAG, LOCATION, json_of
 from heliograph.api.state import ApiState, FlowName, Known, State, require
 from heliograph.clock import ms_of
 from heliograph.config.schema import MirrorConfig
 from heliograph.failback import command as failback
 from heliograph.failback.context import FailbackOrder
 from heliograph.failback.divergence import Choice
+from heliograph.failback.document import plan_of as failback_plan
 from heliograph.failback.document import preview_document as failback_preview
 from heliograph.failback.document import report_document as failback_report
 from heliograph.failover import command as failover
 from heliograph.failover.command import FailoverOrder
+from heliograph.failover.document import plan_of as failover_plan
 from heliograph.failover.document import preview_document as failover_preview
 from heliograph.failover.document import report_document as failover_report
 from heliograph.failover.outputs import Mode
@@ -39,8 +41,19 @@ from heliograph.procedure.runner import Say
 
 routes: Final = APIRouter()
 
-Plan = tuple[str, dict[str, Any]]
-"""Why it would be refused, and what would be done."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    refusal: str
+    """Why it would be refused; empty where it would not."""
+    shown: dict[str, Any]
+    """What would be done."""
+    decided_on: dict[str, Any]
+    """What of that the caller agrees to, who sends the plan's ETag."""
+
+
+Check = Callable[[dict[str, Any]], None]
+"""Gets what is about to be done, and raises `PlanChanged` where it is not what was shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +72,12 @@ VERBS: Final = (FAILOVER, PROMOTE, REVERSE, RESTORE)
 
 DryRun = Annotated[bool, Query(description="Answer with the plan and change nothing.")]
 IfMatch = Annotated[
-    str | None, Header(max_length=512, description="ETag of the flow as the caller has seen it.")
+    str | None,
+    Header(max_length=512, description="ETag of a dry run, or of the flow, as the caller saw it."),
 ]
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"model": PlanBody, "description": "The plan, of a dry run."},
-    202: {"model": OperationBody, "description": "The operation that was begun."},
+    200: {"model": PlanBody, "description": "The plan, of a dry run.", **ETAG},
+    202: {"model": OperationBody, "description": "The operation that was begun.", **LOCATION},
 }
 
 
@@ -147,10 +161,15 @@ async def _leave(
 
     def plan(of: FlowId) -> Plan:
         found = asyncio.run(failover.preview(config, order(of)))
-        return found.refusal, failover_preview(found)
+        return Plan(
+            refusal=found.refusal,
+            shown=failover_preview(found),
+            decided_on=failover_plan(found),
+        )
 
-    def work(of: FlowId, say: Say) -> dict[str, Any]:
-        return failover_report(asyncio.run(failover.fail_over(config, order(of), say)))
+    def work(of: FlowId, say: Say, check: Check | None) -> dict[str, Any]:
+        as_shown = None if check is None else lambda found: check(failover_plan(found))
+        return failover_report(asyncio.run(failover.fail_over(config, order(of), say, as_shown)))
 
     return await _carry_out(verb, flow, state, caller, plan, work, dry_run, if_match)
 
@@ -174,10 +193,12 @@ async def _come_back(
         )
 
     def plan(of: FlowId) -> Plan:
-        return "", failback_preview(asyncio.run(failback.preview(config, order(of))))
+        found = asyncio.run(failback.preview(config, order(of)))
+        return Plan(refusal="", shown=failback_preview(found), decided_on=failback_plan(found))
 
-    def work(of: FlowId, say: Say) -> dict[str, Any]:
-        return failback_report(asyncio.run(failback.fail_back(config, order(of), say)))
+    def work(of: FlowId, say: Say, check: Check | None) -> dict[str, Any]:
+        as_shown = None if check is None else lambda found: check(failback_plan(found))
+        return failback_report(asyncio.run(failback.fail_back(config, order(of), say, as_shown)))
 
     return await _carry_out(verb, flow, state, caller, plan, work, dry_run, if_match)
 
@@ -188,19 +209,38 @@ async def _carry_out(
     state: ApiState,
     caller: Caller,
     plan: Callable[[FlowId], Plan],
-    work: Callable[[FlowId, Say], dict[str, Any]],
+    work: Callable[[FlowId, Say, Check | None], dict[str, Any]],
     dry_run: bool,
     if_match: str | None,
 ) -> Response:
     wanted = state.flow(flow)
     require(caller, verb.role, wanted)
-    require_match(if_match, flow_version(state, wanted), f"flow {wanted}")
+    shown = Shown(if_match, flow_version(state, wanted), f"flow {wanted}")
     if dry_run:
         async with state.asking:
-            refusal, found = await state.off_loop(plan, wanted)
-        body = PlanBody(verb=verb.name, flow=str(wanted), refusal=refusal or None, plan=found)
-        return json_of(body)
-    begun = state.operations.begin(verb.name, wanted, caller.name, lambda say: work(wanted, say))
+            found = await state.off_loop(plan, wanted)
+        shown.require(found.decided_on)
+        body = PlanBody(
+            verb=verb.name,
+            flow=str(wanted),
+            refusal=found.refusal or None,
+            plan=found.shown,
+        )
+        return json_of(body, tag=shown.tag(found.decided_on))
+    accepted, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def check(found: dict[str, Any]) -> None:
+        shown.require(found)
+        loop.call_soon_threadsafe(accepted.set)
+
+    begun = state.operations.begin(
+        verb.name,
+        wanted,
+        caller.name,
+        lambda say: work(wanted, say, check if shown.is_plan else None),
+    )
+    if shown.is_plan:
+        await state.operations.accepted(begun, accepted)
     state.trail.changed(caller, verb.name, wanted, f"operation={begun.id}")
     answer = json_of(begun)
     answer.status_code = 202

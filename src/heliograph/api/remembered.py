@@ -18,12 +18,12 @@ from heliograph.api.bodies import (
     AuditsBody,
     DrillBody,
     DrillsBody,
-    FlowProblem,
     HistoryBody,
     HistoryRow,
     LastAuditBody,
     LossBody,
     LossesBody,
+    flow_problems,
 )
 from heliograph.api.problems import ApiProblem
 from heliograph.api.responses import json_of
@@ -61,7 +61,7 @@ async def drills(state: State, caller: Looking, flow: OnlyFlow = None) -> Respon
         DrillsBody(
             at_ms=now_ms(),
             drills=[found[flow].model_copy(update={"flow": str(flow)}) for flow in sorted(found)],
-            problems=_problems(problems),
+            problems=flow_problems(problems),
         )
     )
 
@@ -74,7 +74,7 @@ async def audits(state: State, caller: Looking, flow: OnlyFlow = None) -> Respon
         AuditsBody(
             at_ms=now_ms(),
             audits=[_audit(flow, found[flow]) for flow in sorted(found)],
-            problems=_problems(problems),
+            problems=flow_problems(problems),
         )
     )
 
@@ -98,7 +98,7 @@ async def history(
             at_ms=at_ms,
             total=len(rows),
             changes=[HistoryRow(flow=str(of), **asdict(each)) for of, each in rows[:limit]],
-            problems=_problems(problems),
+            problems=flow_problems(problems),
         )
     )
 
@@ -145,7 +145,7 @@ def _losses(
             at_ms=now_ms(),
             total=len(bodies),
             losses=bodies[:LOSSES_MAX],
-            problems=_problems(problems),
+            problems=flow_problems(problems),
         )
     )
 
@@ -180,7 +180,3 @@ def _audit(flow: FlowId, note: AuditEndNote | None) -> AuditBody:
     findings = {kind.value: records for kind, records in note.findings.items()}
     last = LastAuditBody(at_ms=note.at_ms, records=note.records, findings=findings)
     return AuditBody(flow=str(flow), last=last)
-
-
-def _problems(problems: Mapping[FlowId, str]) -> list[FlowProblem]:
-    return [FlowProblem(flow=str(flow), problem=why) for flow, why in sorted(problems.items())]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fastapi import Response
 from pydantic import BaseModel
 
 from heliograph.api.etags import etag_of_bytes
+
+ETAG: Final = {"headers": {"ETag": {"schema": {"type": "string"}, "description": "For If-Match."}}}
+LOCATION: Final = {
+    "headers": {"Location": {"schema": {"type": "string"}, "description": "Where it is seen."}}
+}
+"""Of responses, for their description."""
 
 
 def json_of(body: BaseModel, tag: str | None = None) -> Response:

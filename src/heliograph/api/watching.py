@@ -11,7 +11,7 @@ from pydantic import Field
 
 from heliograph.api.access import Caller, Role
 from heliograph.api.bodies import Body as Model
-from heliograph.api.bodies import FlowProblem
+from heliograph.api.bodies import FlowProblem, flow_problems
 from heliograph.api.problems import ApiProblem
 from heliograph.api.responses import json_of
 from heliograph.api.state import ApiState, Known, Looking, OnlyFlow, State, require
@@ -176,7 +176,7 @@ async def alarms(
             at_ms=at_ms,
             alarms=[_alarm(each, row) for each in shown for row in each.alarms],
             silences=[_silence(each.flow, one) for each in shown for one in each.silences],
-            problems=[FlowProblem(flow=str(of), problem=why) for of, why in problems.items()],
+            problems=flow_problems(problems),
         )
     )
 
@@ -186,7 +186,7 @@ _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-@routes.post("/v1/alarms/{alarm}/silence", response_model=None, responses=_ANSWERS)
+@routes.post("/v1/alarms/{alarm}/silence", status_code=201, response_model=None, responses=_ANSWERS)
 async def silence_alarm(
     alarm: _Id, state: State, caller: Known, asked: Annotated[NewSilenceBody, Body()]
 ) -> Response:
@@ -231,7 +231,7 @@ async def canary(state: State, caller: Looking, flow: OnlyFlow = None) -> Respon
         CanariesBody(
             at_ms=now_ms(),
             canaries=[_canary(state, of, found[of]) for of in sorted(found)],
-            problems=[FlowProblem(flow=str(of), problem=why) for of, why in problems.items()],
+            problems=flow_problems(problems),
         )
     )
 

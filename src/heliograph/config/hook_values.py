@@ -9,7 +9,7 @@ import re
 import shlex
 from pathlib import PurePosixPath
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from heliograph.config.mm2.values import BadValue
 from heliograph.config.secrets import Secret
@@ -31,7 +31,13 @@ def command(value: str) -> str:
 
 
 def web_address(value: str) -> Secret:
-    """An `http` or `https` URL; secret, since many webhooks have their password in the path."""
+    """Secret, since many webhooks have their password in the path."""
+    require_url(value, "failover.webhook.token")
+    return Secret(value)
+
+
+def require_url(value: str, key_of_user: str) -> SplitResult:
+    """The parts of an `http` or `https` URL without a user, who is told by another key."""
     # What is no visible ASCII could end the request's first line and begin another header.
     if _VISIBLE_ASCII.fullmatch(value) is None:
         raise BadValue("not a URL: spaces and special characters must be percent-encoded")
@@ -43,8 +49,8 @@ def web_address(value: str) -> Secret:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadValue("not an `http://` or `https://` URL")
     if "@" in parts.netloc:
-        raise BadValue("a URL with a user or password; use `failover.webhook.token`")
-    return Secret(value)
+        raise BadValue(f"a URL with a user or password; use `{key_of_user}`")
+    return parts
 
 
 def bearer_token(value: str) -> Secret:

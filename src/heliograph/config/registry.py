@@ -6,13 +6,11 @@ the registry is configured by.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from heliograph.config.hook_values import bearer_token
+from heliograph.config.hook_values import bearer_token, require_url
 from heliograph.config.keys import INT_MAX, Key, Own, Seconds
 from heliograph.config.mm2.values import BadValue, Reader, regexes, text, words
 from heliograph.config.secrets import Secret
@@ -20,7 +18,6 @@ from heliograph.config.sections import Section
 from heliograph.config.security import TlsConfig
 
 REGISTRY_TLS_PREFIX: Final = "schema.registry."
-_VISIBLE_ASCII: Final = re.compile(r"[!-~]+")
 _TLS_KEYS: Final = {
     "ssl.truststore.certificates": "Certificates to trust, PEM text.",
     "ssl.truststore.location": "File of certificates to trust, PEM, PKCS12 or JKS.",
@@ -50,19 +47,7 @@ def _addresses(value: str) -> tuple[str, ...]:
     """Of one registry; a password would be shown wherever an address is."""
     found = words(value)
     for address in found:
-        if _VISIBLE_ASCII.fullmatch(address) is None:
-            raise BadValue("not a URL: spaces and special characters must be percent-encoded")
-        try:
-            parts = urlsplit(address)
-            _ = parts.port
-        except ValueError as exc:
-            raise BadValue("not a URL") from exc
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadValue("not an `http://` or `https://` URL")
-        if "@" in parts.netloc:
-            raise BadValue(
-                "a URL with a user or password; use `schema.registry.basic.auth.user.info`"
-            )
+        parts = require_url(address, "schema.registry.basic.auth.user.info")
         if parts.query or parts.fragment:
             raise BadValue("a URL with more than host and path")
     return tuple(address.rstrip("/") for address in found)

@@ -6,7 +6,7 @@ ledger, as does the one that takes over after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -79,6 +79,9 @@ class Draft:
             offset=self.offset,
         )
         made.check()
+        if made.verb is Verb.REWIND and made.scope.patterns:
+            # Where to is an offset of one log; a regex would take topics along that come later.
+            raise BadDecision("a rewind is for topics by their names, not for a regex")
         if made.has_ended(made.at_ms):
             raise BadDecision("the end of the decision is in the past")
         return made
@@ -107,6 +110,9 @@ class Outcome:
     """The driver that follows, if one leads the flow."""
 
 
+AsShown = Callable[[Sequence[Outcome]], None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """The topics of a flow: those it mirrors, and those it has mirrored."""
@@ -126,13 +132,17 @@ async def decide(
     *,
     write: bool = True,
     seen: frozenset[str] | None = None,
+    as_shown: AsShown = lambda _: None,
 ) -> Outcome:
     """Make a decision, or say what it would change; raises `MirrorError`.
 
     With `seen`, ids of the decisions that held when the operator looked, it is made only if none
-    came in between: of two that race the first in the ledger stands.
+    came in between: of two that race the first in the ledger stands. `as_shown` gets what changes
+    before it is written, and may refuse it.
     """
-    (outcome,) = await decide_together(ledgers, config, flow, [draft], write=write, seen=seen)
+    (outcome,) = await decide_together(
+        ledgers, config, flow, [draft], write=write, seen=seen, as_shown=as_shown
+    )
     return outcome
 
 
@@ -144,6 +154,7 @@ async def decide_together(
     *,
     write: bool = True,
     seen: frozenset[str] | None = None,
+    as_shown: AsShown = lambda _: None,
 ) -> list[Outcome]:
     """As `decide`, all of them or none: the driver finds them in one look, and each outcome says
     what changes behind those before it."""
@@ -165,6 +176,7 @@ async def decide_together(
         outcomes.append(outcome)
         if outcome.decision is not None:
             after = (*after, outcome.decision)
+    as_shown(outcomes)
     new = after[len(before) :]
     if not new or not write:
         return outcomes
@@ -213,6 +225,7 @@ async def withdraw(
     *,
     write: bool = True,
     seen: frozenset[str] | None = None,
+    as_shown: AsShown = lambda _: None,
 ) -> Outcome:
     """Take a decision back, as if its end had come; raises `NoSuchDecision`."""
     view = await _view(ledgers, config, flow, write=write)
@@ -228,9 +241,7 @@ async def withdraw(
     after = tuple(gone if each.id == id_ else each for each in earlier)
     known = await known_topics(config, flow, view, orders_of(earlier, at_ms))
     known = _with_pipelines(known, config.flow(flow), found.verb)
-    if write:
-        await ledgers.note(flow, [withdrawal_entry(id_, withdrawal)])
-    return Outcome(
+    outcome = Outcome(
         flow=flow,
         decision=gone,
         written=write,
@@ -238,6 +249,10 @@ async def withdraw(
         remarks=known.remarks,
         holder=_holder(view),
     )
+    as_shown([outcome])
+    if write:
+        await ledgers.note(flow, [withdrawal_entry(id_, withdrawal)])
+    return outcome
 
 
 async def read_decisions(

@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 from heliograph.clock import monotonic_s
 from heliograph.driver.decided import DecidedFlows
 from heliograph.driver.flow_state import SlotPool
-from heliograph.driver.giving_way import LIFTED_S, Allowance, seen_between
+from heliograph.driver.giving_way import LIFTED_S, LOOK_S, Allowance, seen_between
 from heliograph.model import LaneId, LaneProgress
 from heliograph.words import rate_words
 
 log = logging.getLogger("heliograph")
-
-LOOK_S: Final = 1.0
 
 
 class HandsOut(Protocol):

@@ -2,12 +2,14 @@
 
 Critical lanes and the others may share a broker, a link or a machine, and nothing of the mirror's
 says which. What shows is how late critical records arrive. So the others begin slowly and grow
-until critical records are late, go back at once, and stay below that for longer each time.
+until critical records are late, go back at once, and stay below that for longer each time. Records
+are late now and then for reasons of their own: that counts only where it comes again soon.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
@@ -16,12 +18,15 @@ from typing import Final
 from heliograph.model import LATENCY_BUCKETS_MS, LaneId, LaneProgress
 
 LATE_SHARE: Final = 0.01
-"""Of the batches of critical lanes, so many may be late."""
+"""Of the batches of critical lanes, so many may be late, of all that came in `JUDGED_S`: a pause
+of a broker makes many of one second late, and means nothing."""
 FIRST_BYTES_PER_S: Final = 8_000_000.0
 LEAST_BYTES_PER_S: Final = 1_000_000.0
 JUDGED: Final = 100
-"""Batches that are judged together, where so many come within the time below."""
+"""Batches after which more is tried, where so many come within the time below."""
 JUDGED_S: Final = 5.0
+LOOK_S: Final = 1.0
+"""How often `Allowance.look` is asked."""
 _SETTLE_S: Final = 1.5
 """After going back: what is late then waited behind what was copied before."""
 _GROWTH: Final = 1.5
@@ -29,10 +34,16 @@ _GROWTH: Final = 1.5
 _RETURN: Final = 1.25
 """Each time, up to what was good before."""
 _PROBE: Final = 1.05
-"""Each time, beyond it."""
+"""Each time, beyond it; once that went on until half as much again was on time, by `_RETURN`."""
+_FAR: Final = 1.5
 _BACK: Final = 0.5
 _GOOD_SHARE: Final = 0.8
 """Of what was copied when critical records were late: taken for good from then on."""
+_BEGUN_SHARE: Final = 0.5
+"""Of what others might copy, so much at least counts as copied when critical records are late."""
+_ALONE_SHARE: Final = 0.95
+"""Of what was good before, where they were late there, and had not been for the time below."""
+_ALONE_S: Final = 10.0
 _USED_SHARE: Final = 0.7
 """An allowance that is not used says nothing about a larger one."""
 _PROBE_S: Final = 30.0
@@ -57,18 +68,23 @@ class Seen:
 
 
 class Allowance:
-    """Of all lanes that are not critical, together; `look` every second."""
+    """Of all lanes that are not critical, together; `look` every `LOOK_S`."""
 
     def __init__(self) -> None:
         self.bytes_per_s: float | None = FIRST_BYTES_PER_S
         """None while nothing is held back."""
         self._good: float | None = None
         self._probe_s = _PROBE_S
+        self._probes = False
+        """Whether more than ever was good is tried."""
+        self._probed_from = 0.0
         self._late_at_s = -inf
         self._helpless_since_s: float | None = None
         self._lifted_until_s = 0.0
-        self._counted = self._late = 0
+        self._counted = 0
         self._judged_at_s: float | None = None
+        self._recent: deque[tuple[float, Seen]] = deque()
+        """Looks of the last `JUDGED_S`, since others went back."""
 
     def look(self, now_s: float, seen: Seen) -> None:
         """Critical lanes that are silent count as being on time: a topic with a record an hour
@@ -78,23 +94,35 @@ class Allowance:
                 return
             self.bytes_per_s, self._good, self._probe_s = FIRST_BYTES_PER_S, None, _PROBE_S
             self._helpless_since_s = self._judged_at_s = None
+            self._recent.clear()
         if now_s - self._late_at_s < _SETTLE_S:
             return
         if self._judged_at_s is None:
             self._judged_at_s = now_s
         self._counted += seen.counted
-        self._late += seen.late
         is_due = self._counted >= JUDGED or now_s - self._judged_at_s >= JUDGED_S
-        is_late = self._late > LATE_SHARE * (self._counted if is_due else JUDGED)
+        is_late = self._is_late(now_s, seen)
         if not (is_late or is_due):
             return
-        self._counted = self._late = 0
+        self._counted = 0
         self._judged_at_s = now_s
         if is_late:
             self._go_back(now_s, self.bytes_per_s, seen.bytes_per_s)
         else:
             self._helpless_since_s = None
             self._go_on(now_s, self.bytes_per_s, seen.bytes_per_s)
+
+    def _is_late(self, now_s: float, seen: Seen) -> bool:
+        """More than their share of the last looks; of fewer than there could be, as if those to
+        come had as many batches, and none of them late."""
+        recent = self._recent
+        recent.append((now_s, seen))
+        while recent[0][0] <= now_s - JUDGED_S:
+            recent.popleft()
+        counted = sum(each.counted for _, each in recent)
+        late = sum(each.late for _, each in recent)
+        share = len(recent) * LOOK_S / JUDGED_S
+        return late > LATE_SHARE * (counted if share >= 1 else max(JUDGED, counted / share))
 
     def _go_back(self, now_s: float, allowed: float, used: float) -> None:
         if used < LEAST_BYTES_PER_S / 2 or allowed <= LEAST_BYTES_PER_S:
@@ -104,10 +132,17 @@ class Allowance:
             elif now_s - self._helpless_since_s >= HELPLESS_S:
                 self.bytes_per_s, self._lifted_until_s = None, now_s + LIFTED_S
             return
-        copied = min(allowed, used)
-        if self._good is not None:
-            self._probe_s = min(2 * self._probe_s, _PROBE_S_MAX)
-        self._good = max(LEAST_BYTES_PER_S, _GOOD_SHARE * copied)
+        # Others that have only just begun do not say how much is too much.
+        copied = max(min(allowed, used), _BEGUN_SHARE * allowed)
+        good = self._good
+        if good is not None and not self._probes and now_s - self._late_at_s >= _ALONE_S:
+            self._good = max(LEAST_BYTES_PER_S, _ALONE_SHARE * good)
+        else:
+            if good is not None:
+                self._probe_s = min(2 * self._probe_s, _PROBE_S_MAX)
+            self._good = max(LEAST_BYTES_PER_S, _GOOD_SHARE * copied)
+        self._probes = False
+        self._recent.clear()
         self.bytes_per_s = max(LEAST_BYTES_PER_S, _BACK * copied)
         self._late_at_s = now_s
 
@@ -119,7 +154,10 @@ class Allowance:
         elif allowed < self._good:
             self.bytes_per_s = min(self._good, allowed * _RETURN)
         elif now_s - self._late_at_s >= self._probe_s:
-            self.bytes_per_s = self._good = allowed * _PROBE
+            if not self._probes:
+                self._probes, self._probed_from = True, allowed
+            is_far = allowed > _FAR * self._probed_from
+            self.bytes_per_s = self._good = allowed * (_RETURN if is_far else _PROBE)
 
 
 def late_from(bound_ms: int) -> int:

@@ -48,6 +48,7 @@ from heliograph.ledger.access import LedgerAccess
 from heliograph.ledger.lease import Leases
 from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId
+from heliograph.processes import set_aside_imported
 from heliograph.words import counted
 
 log = logging.getLogger("heliograph")
@@ -291,6 +292,7 @@ class _Mirror:
         try:
             await self._slots.start(self._spark.session, keeper.count)
             await self._leases.wait_known(_LEASE_WAIT_S)
+            set_aside_imported()
             async with asyncio.TaskGroup() as tasks:
                 beside = (
                     self._start_spark_again(),

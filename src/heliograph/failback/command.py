@@ -9,7 +9,7 @@ their own, only the flow writes them: it goes on, and groups go back by its map.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -111,33 +111,46 @@ class FailbackReport:
 async def preview(config: MirrorConfig, order: FailbackOrder) -> Preview:
     """Look at everything a failback looks at; raises `MirrorError` where it could not be done."""
     async with _context(config, order, lambda _: None) as context:
-        standing = await _standing(context)
-        unfinished = standing.unfinished
-        divergences: tuple[TopicDivergence, ...] = ()
-        if standing.finished is None:
-            if unfinished is None:
-                _require_failed_over(context)
-            _require_whole_or_renaming(context)
-            _require_way_back(context)
-            if unfinished is not None and unfinished.has_done(FIND):
-                divergences = await context.divergences(unfinished)
-            elif not context.is_renaming:
-                divergences = await find_divergences(context.pair)
-        return Preview(
-            order=order,
-            is_renaming=context.is_renaming,
-            divergences=divergences,
-            resolutions=context.resolutions(divergences),
-            unfinished=unfinished,
-            finished=standing.finished,
-        )
+        return await _look(context, await _standing(context))
 
 
-async def fail_back(config: MirrorConfig, order: FailbackOrder, say: Say) -> FailbackReport:
+async def _look(context: FailbackContext, standing: Standing[FailbackChoices]) -> Preview:
+    unfinished = standing.unfinished
+    divergences: tuple[TopicDivergence, ...] = ()
+    if standing.finished is None:
+        if unfinished is None:
+            _require_failed_over(context)
+        _require_whole_or_renaming(context)
+        _require_way_back(context)
+        if unfinished is not None and unfinished.has_done(FIND):
+            divergences = await context.divergences(unfinished)
+        elif not context.is_renaming:
+            divergences = await find_divergences(context.pair)
+    return Preview(
+        order=context.order,
+        is_renaming=context.is_renaming,
+        divergences=divergences,
+        resolutions=context.resolutions(divergences),
+        unfinished=unfinished,
+        finished=standing.finished,
+    )
+
+
+async def fail_back(
+    config: MirrorConfig,
+    order: FailbackOrder,
+    say: Say,
+    as_shown: Callable[[Preview], None] | None = None,
+) -> FailbackReport:
     """Do it, or what is left of it. Raises `MirrorError` where a step cannot be done; what was
-    done by then is recorded, and the next call goes on there."""
+    done by then is recorded, and the next call goes on there.
+
+    `as_shown` gets what would be done, before anything is, and may raise `PlanChanged`.
+    """
     async with _context(config, order, say) as context:
         standing = await _standing(context)
+        if as_shown is not None:
+            as_shown(await _look(context, standing))
         if standing.finished is not None:
             return await _reported(context, standing.finished, was_over=True)
         if standing.unfinished is None:

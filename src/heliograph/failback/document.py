@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,29 @@ def preview_document(found: Preview) -> dict[str, Any]:
         if found.unfinished is None
         else [step.name for step in found.unfinished.done],
         "topics": _topics_document(found.divergences, found.resolutions),
+    }
+
+
+def plan_of(found: Preview) -> dict[str, Any]:
+    """What of a preview is decided on: the topics, and what is done to each. Offsets and counts are
+    not in it: they move while somebody reads them."""
+    return {
+        "order": [found.order.may_delete, dataclasses.asdict(found.order.choices)],
+        "unfinished": None
+        if found.unfinished is None
+        else [found.unfinished.id, *(step.name for step in found.unfinished.done)],
+        "finished": None if found.finished is None else found.finished.id,
+        "topics": [
+            [
+                each.topic,
+                None if (what := found.resolutions[each.topic]) is None else what.name,
+                each.has_diverged,
+                each.source_topic_id,
+                each.target_topic_id,
+                len(each.partitions),
+            ]
+            for each in found.divergences
+        ],
     }
 
 

@@ -8,7 +8,7 @@ after a crash resumes where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -178,39 +178,54 @@ class Abandoned:
 async def preview(config: MirrorConfig, order: FailoverOrder) -> Preview:
     """Look at everything a failover looks at; raises `MirrorError` where it could not be done."""
     async with _context(config, order, lambda _: None) as context:
-        standing = await _standing(context, order)
-        fence = fence_of(context.ledger.store.view)
-        if standing.unfinished is not None:
-            require_same(context.journal, standing.unfinished, order.flow, order.choices)
-        elif standing.finished is None:
-            _require_topics(context)
-        known, placing = await learn_groups(context)
-        locations = without_heartbeats(context.flow, known.locations.values())
-        seen = await _source_seen(context, locations)
-        holder = context.ledger.store.view.holder
-        is_led = holder is not None and holder.until_ms >= now_ms()
-        return Preview(
-            order=order,
-            steps=steps_left(_steps(context), standing),
-            unfinished=standing.unfinished,
-            finished=standing.finished,
-            fence=fence,
-            topic_fences=context.fences(),
-            source_problem=seen.problem,
-            moves=placing.moves,
-            unplaced=placing.unplaced,
-            active=await active_on_target(context, placing.moves),
-            losses=find_losses(locations, seen),
-            cut=context.findings.cut,
-            holder=holder if is_led else None,
-        )
+        return await _look(context, order, await _standing(context, order))
 
 
-async def fail_over(config: MirrorConfig, order: FailoverOrder, say: Say) -> FailoverReport:
+async def _look(
+    context: FailoverContext, order: FailoverOrder, standing: Standing[FailoverChoices]
+) -> Preview:
+    fence = fence_of(context.ledger.store.view)
+    if standing.unfinished is not None:
+        require_same(context.journal, standing.unfinished, order.flow, order.choices)
+    elif standing.finished is None:
+        _require_topics(context)
+    known, placing = await learn_groups(context)
+    locations = without_heartbeats(context.flow, known.locations.values())
+    seen = await _source_seen(context, locations)
+    holder = context.ledger.store.view.holder
+    is_led = holder is not None and holder.until_ms >= now_ms()
+    return Preview(
+        order=order,
+        steps=steps_left(_steps(context), standing),
+        unfinished=standing.unfinished,
+        finished=standing.finished,
+        fence=fence,
+        topic_fences=context.fences(),
+        source_problem=seen.problem,
+        moves=placing.moves,
+        unplaced=placing.unplaced,
+        active=await active_on_target(context, placing.moves),
+        losses=find_losses(locations, seen),
+        cut=context.findings.cut,
+        holder=holder if is_led else None,
+    )
+
+
+async def fail_over(
+    config: MirrorConfig,
+    order: FailoverOrder,
+    say: Say,
+    as_shown: Callable[[Preview], None] | None = None,
+) -> FailoverReport:
     """Do it, or what is left of it. Raises `MirrorError` where a step cannot be done; what was
-    done by then is recorded, and the next call goes on there."""
+    done by then is recorded, and the next call goes on there.
+
+    `as_shown` gets what would be done, before anything is, and may raise `PlanChanged`.
+    """
     async with _context(config, order, say) as context:
         standing = await _standing(context, order)
+        if as_shown is not None:
+            as_shown(await _look(context, order, standing))
         if standing.finished is not None:
             # Its fence is up: clients are on the target, and groups may have gone on there.
             return await _reported(context, standing.finished, was_over=True)

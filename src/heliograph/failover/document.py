@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -39,6 +40,23 @@ def preview_document(found: Preview) -> dict[str, Any]:
         "groups": _groups(found.moves),
         "unplaced": [_unplaced(each) for each in found.unplaced],
         "losses": [_loss(each) for each in found.losses],
+    }
+
+
+def plan_of(found: Preview) -> dict[str, Any]:
+    """What of a preview is decided on: whom and what it is about, and how far it has come. Offsets
+    and lags are not in it: they move while somebody reads them."""
+    return {
+        "order": [found.order.skip_active, dataclasses.asdict(found.order.choices)],
+        "steps": list(found.steps),
+        "unfinished": None if found.unfinished is None else found.unfinished.id,
+        "finished": None if found.finished is None else found.finished.id,
+        "fence": None if found.fence is None else found.fence.at_ms,
+        "fenced_topics": sorted(found.topic_fences),
+        "lanes": sorted(str(each.source) for each in found.losses),
+        "active_groups": list(found.active),
+        "groups": sorted([each.group, str(each.source)] for each in found.moves),
+        "unplaced": sorted([each.group, str(each.source)] for each in found.unplaced),
     }
 
 

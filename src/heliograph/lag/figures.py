@@ -9,7 +9,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import WithJsonSchema
 
 from heliograph.model import FlowId, LaneId, TopicName
 
@@ -131,7 +133,12 @@ class LagReport:
     flows: Mapping[FlowId, FlowLag] = field(default_factory=dict)
 
 
-Seconds = float | Literal["never"] | None
+_NeverWord = Annotated[
+    Literal["never"],
+    # A generator of clients takes `const` for what every value has to be.
+    WithJsonSchema({"type": "string", "enum": ["never"]}),
+]
+Seconds = float | _NeverWord | None
 """As JSON has it."""
 
 

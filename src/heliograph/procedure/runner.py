@@ -20,6 +20,10 @@ from heliograph.processes import Liveness, liveness_of
 T = TypeVar("T")
 
 
+class PlanChanged(RecoveryRefused):
+    """What would be done now is not what who asks for it was shown; nothing was done."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(Generic[T]):
     """What a step did."""

@@ -250,6 +250,10 @@ def test_the_description_has_every_route_and_the_error_body() -> None:
             body: Any = operation["responses"]["default"]["content"]["application/json"]
             assert body["schema"]["$ref"].endswith("/ErrorBody"), path
             assert "422" not in operation["responses"]
+            answers = [each for code, each in operation["responses"].items() if code < "300"]
+            assert all(
+                each["content"].get("application/json") != {"schema": {}} for each in answers
+            )
 
 
 def test_the_page_has_every_route() -> None:

@@ -278,3 +278,10 @@ def test_a_throttle_of_a_cluster_holds_beside_all_others_and_only_itself_lifts_i
 def test_a_throttle_of_a_cluster_is_about_no_topic(verb: Verb) -> None:
     with pytest.raises(BadDecision, match="for a whole flow"):
         made(verb, "orders", bytes_per_s=5)
+
+
+def test_lanes_that_a_decision_does_not_touch_are_free_by_identity() -> None:
+    orders = orders_of((made(Verb.PAUSE, "orders", partitions=(0,)),), NOON)
+
+    assert orders.lane(ORDERS).paused is not None
+    assert orders.lane(OTHER) is orders.lane(LOGS) is FREE

@@ -89,6 +89,47 @@ def test_one_late_record_in_a_busy_second_is_none() -> None:
     assert allowance.bytes_per_s > FIRST_BYTES_PER_S
 
 
+def test_a_pause_now_and_then_is_not_laid_to_the_others() -> None:
+    allowance = Allowance()
+
+    for second in range(1, 601):
+        late = 20 if second % 12 == 0 else 0
+        copied = allowance.bytes_per_s or 0.0
+        allowance.look(float(second), Seen(counted=500, late=late, bytes_per_s=copied))
+
+    assert allowance.bytes_per_s is not None
+    assert allowance.bytes_per_s > 20 * FIRST_BYTES_PER_S
+
+
+def test_and_though_it_is_long_others_are_not_held_back_ever_more() -> None:
+    allowance, plays = Allowance(), list[float]()
+
+    for second in range(1, 601):
+        copied = allowance.bytes_per_s or 0.0
+        late = 60 if second % 25 == 0 or copied > 40 * MB else 0
+        allowance.look(float(second), Seen(counted=500, late=late, bytes_per_s=copied))
+        plays.append(copied)
+
+    assert sum(plays[60:]) / len(plays[60:]) > 8 * MB
+
+
+def test_others_that_have_only_just_begun_do_not_say_how_much_is_too_much() -> None:
+    allowance = Allowance()
+
+    allowance.look(1.0, Seen(counted=500, late=100, bytes_per_s=LEAST_BYTES_PER_S))
+
+    assert allowance.bytes_per_s == FIRST_BYTES_PER_S / 4
+
+
+def test_what_was_found_far_too_little_is_left_soon() -> None:
+    plant = Plant()
+    plant.play(60, bears=2 * MB)
+
+    played = plant.play(300, bears=80 * MB)
+
+    assert max(copied for copied, _ in played) > 60 * MB
+
+
 def test_a_quiet_topic_is_judged_by_what_comes_in_some_seconds() -> None:
     allowance = Allowance()
 

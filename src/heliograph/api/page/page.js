@@ -319,8 +319,9 @@
     return { method, path: pathOf(verb, on), body: method === "POST" ? JSON.stringify(body) : undefined };
   }
 
-  // The version is read first, and sent with the preview and with what is then done: where the flow
-  // was decided about in between, the driver refuses, and nothing is done that was not shown.
+  // The version is read first, and sent with the preview; the preview's own tag is sent with what is
+  // then done: where something was decided in between, or topics or groups have come or gone, the
+  // driver refuses, and nothing is done that was not shown.
   async function preview() {
     const { verb, on } = acting;
     forgetPlan();
@@ -332,7 +333,7 @@
     if (!acting || acting.on !== on) return;
     byId("act-plan").replaceChildren(...drawn(found));
     if (found.refusal || (found.changes && !found.decision)) return;
-    planned = plan;
+    planned = { ...plan, headers: { "If-Match": answer.headers.get("ETag") } };
     byId("act-confirm").hidden = !VERBS[verb].recovers;
     mayDo();
   }
