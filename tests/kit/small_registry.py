@@ -12,6 +12,7 @@ import base64
 import json
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,6 +105,12 @@ class SmallRegistry:
                 return {name: value for name, value in each.items() if name != "id"}
         raise Refused(404, 40403, f"Schema {schema_id} not found")
 
+    def _by_guid(self, body: Json, guid: str) -> Json:
+        for _, _, each in self._every():
+            if guid_of(each["schema"]) == uuid.UUID(guid):
+                return {name: value for name, value in each.items() if name != "id"}
+        raise Refused(404, 40403, f"Schema {guid} not found")
+
     def _places(self, body: Json, schema_id: str) -> list[Json]:
         found = [(s, v) for s, v, each in self._every() if each["id"] == int(schema_id)]
         if not found:
@@ -186,6 +193,11 @@ class SmallRegistry:
         return {"mode": self.modes.pop(subject, self.mode)}
 
 
+def guid_of(text: str) -> uuid.UUID:
+    """As here; a real registry's follows from the text as well."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, text)
+
+
 def _same(held: Json, body: Json) -> bool:
     return _held(held) == _held(body)
 
@@ -205,6 +217,7 @@ _ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("POST", f"/subjects/{_NAME}", SmallRegistry._find),
     ("POST", f"/subjects/{_NAME}/versions", SmallRegistry._register),
     ("GET", r"/schemas/ids/(\d+)", SmallRegistry._by_id),
+    ("GET", "/schemas/guids/([0-9a-f-]{36})", SmallRegistry._by_guid),
     ("GET", r"/schemas/ids/(\d+)/versions", SmallRegistry._places),
     ("POST", f"/compatibility/subjects/{_NAME}/versions/latest", SmallRegistry._compatible),
     ("GET", "/config", SmallRegistry._level),

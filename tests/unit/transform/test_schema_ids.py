@@ -11,8 +11,9 @@ import pytest
 from heliograph.config.transforms import SchemaIdsConfig
 from heliograph.errors import NotYetKnown
 from heliograph.model import ClusterAlias
+from heliograph.transform.framing import NoSchemaId, UnknownSchemaId
 from heliograph.transform.record import Where
-from heliograph.transform.schema_ids import NoSchemaId, SchemaIds, UnknownSchemaId
+from heliograph.transform.schema_ids import SchemaIds
 from heliograph.wire.opened import Content
 
 WHERE = Where("orders", "orders", 0)
