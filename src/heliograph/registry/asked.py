@@ -67,7 +67,7 @@ class Asked(Generic[K, T]):
                     question.since_s = now_s
                     self._ask(key)
             why = question.why or f"{self._asks} {key}"
-            raise NotYetKnown(why, now_s - question.asked_s)
+            raise NotYetKnown(why, now_s - question.asked_s, has_failed=bool(question.why))
 
     def _ask(self, key: K) -> None:
         name = f"{self._asks} {key}"

@@ -76,7 +76,7 @@ def read_transforms(
             routers = tuple(each for each in found if each.names_topics)
             step = _with_registries(step, own, flow, clusters, routers, findings)
         if step is not None:
-            found.append(step)
+            found.append(step.model_copy(update={"timeout_ms": flow.transform_timeout_ms}))
     _report_names_too_early(found, resolved.plugins, findings)
     _report_strays(resolved, TRANSFORMS, flow.transform_aliases, findings)
     _report_strays(resolved, PREDICATES, flow.predicate_aliases, findings)
