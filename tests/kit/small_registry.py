@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import ssl
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -231,8 +232,8 @@ _ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
 
 
 @contextmanager
-def small_registry(**settings: Any) -> Iterator[SmallRegistry]:
-    """Serves on loopback until the end of the block."""
+def small_registry(tls: ssl.SSLContext | None = None, **settings: Any) -> Iterator[SmallRegistry]:
+    """Serves on loopback until the end of the block; by HTTPS with `tls`."""
     held = SmallRegistry(**settings)
     lock = threading.Lock()
 
@@ -260,6 +261,9 @@ def small_registry(**settings: Any) -> Iterator[SmallRegistry]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     held.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        held.url = held.url.replace("http", "https")
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
