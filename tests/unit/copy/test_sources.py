@@ -339,6 +339,7 @@ def test_a_function_that_hangs_holds_up_nobody_and_its_lane_says_so(
     bad = answer(batch_of(Record(offset=0, value=b"bad"), base_offset=0))
     good = answer(batch_of(Record(offset=0), base_offset=0))
     monkeypatch.setattr(sources, "WAIT_HIDDEN_S", 0.15)
+    monkeypatch.setattr("heliograph.transform.at_work.GRACE_S", 0.02)
     functions.never.clear()
     side, (hung, hung_running) = Side(), transforming_lane("hangs_on_bad")
     fine, fine_running = running_lane()
