@@ -173,7 +173,7 @@ class Beside:
             self._refused_s = self._refused_s or now_s
             raise NotYetKnown(
                 f"transform {self._name}: {AT_ONCE_MAX} calls of functions have not come back, and "
-                "no more are made in this slot until one does, or the slot is started anew",
+                "no more are made in this process until one does, or it is started anew",
                 now_s - self._refused_s,
             )
         self._refused_s = None
