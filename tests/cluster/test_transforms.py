@@ -166,7 +166,7 @@ def test_a_function_that_does_not_come_back_costs_its_lane_and_no_other(
 
     try:
         with running_inside(file) as mirror:
-            wait_until(lambda: mirror.stalls, "a lane that says why it does not go on")
+            wait_until(lambda: bool(mirror.stalls), "a lane that says why it does not go on")
             stalls = mirror.stalls
             beside = read_all(pair["B"], f"{flow.source}.{fine}")[0]
             functions.never.set()

@@ -52,4 +52,5 @@ def test_more_quotas_than_a_note_holds_are_kept_in_several_and_all_are_forgotten
     assert len(view.memos) > 2
     assert written_quotas(view) == many
     keep(view, frozenset({ANN}))
-    assert (list(view.memos), written_quotas(view)) == (["client-quotas"], {ANN})
+    assert list(view.memos) == ["client-quotas"]
+    assert written_quotas(view) == {ANN}

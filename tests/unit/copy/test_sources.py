@@ -325,7 +325,7 @@ def test_a_function_that_is_not_there_stalls_its_lane_whatever_the_policy(fate: 
     side = Side()
     lane, running = transforming_lane("nowhere", on_transform_error=fate)
 
-    side.fetched(lane, running, answer(batch_of(Record(offset=0), base_offset=0)))
+    side.fetched(lane, running, answer(bytes(batch_of(Record(offset=0), base_offset=0))))
 
     assert [stop.reason for stop in side.stops] == [StallReason.TRANSFORM_FAILED]
     assert "transform t: " in side.stops[0].detail and "nowhere" in side.stops[0].detail
@@ -336,8 +336,8 @@ def test_a_function_that_is_not_there_stalls_its_lane_whatever_the_policy(fate: 
 def test_a_function_that_hangs_holds_up_nobody_and_its_lane_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bad = answer(batch_of(Record(offset=0, value=b"bad"), base_offset=0))
-    good = answer(batch_of(Record(offset=0), base_offset=0))
+    bad = answer(bytes(batch_of(Record(offset=0, value=b"bad"), base_offset=0)))
+    good = answer(bytes(batch_of(Record(offset=0), base_offset=0)))
     monkeypatch.setattr(sources, "WAIT_HIDDEN_S", 0.15)
     monkeypatch.setattr("heliograph.transform.at_work.GRACE_S", 0.02)
     functions.never.clear()

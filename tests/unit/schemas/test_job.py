@@ -54,10 +54,11 @@ class Ledgers:
 
 def run(source: str, target: str, ledgers: Ledgers | None = None) -> None:
     names = subject_names("{subject}", str)
-    registries = [
-        Registry(each, RegistryConfig(urls=(url,))) for each, url in (("A", source), ("B", target))
-    ]
-    copier = SchemaCopier(SchemasConfig(ids="keep"), *registries, names)
+    of_source, of_target = (
+        Registry(alias, RegistryConfig(urls=(url,)))
+        for alias, url in (("A", source), ("B", target))
+    )
+    copier = SchemaCopier(SchemasConfig(ids="keep"), of_source, of_target, names)
     job.copy_once(copier, cast(LedgerService, ledgers or Ledgers(tells=True)), FLOW)
 
 
