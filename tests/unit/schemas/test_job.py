@@ -54,10 +54,8 @@ class Ledgers:
 
 def run(source: str, target: str, ledgers: Ledgers | None = None) -> None:
     names = subject_names("{subject}", str)
-    of_source, of_target = (
-        Registry(alias, RegistryConfig(urls=(url,)))
-        for alias, url in (("A", source), ("B", target))
-    )
+    of_source = Registry("A", RegistryConfig(urls=(source,)))
+    of_target = Registry("B", RegistryConfig(urls=(target,)))
     copier = SchemaCopier(SchemasConfig(ids="keep"), of_source, of_target, names)
     job.copy_once(copier, cast(LedgerService, ledgers or Ledgers(tells=True)), FLOW)
 
