@@ -34,7 +34,8 @@ MirrorError
 
 from __future__ import annotations
 
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 
 class MirrorError(Exception):
@@ -150,9 +151,13 @@ class NotYetKnown(MirrorError):
 
     retriable = True
 
-    def __init__(self, why: str, waited_s: float = 0.0) -> None:
+    def __init__(self, why: str, waited_s: float = 0.0, *, has_failed: bool = False) -> None:
+        """`has_failed`: who was asked has answered, and could not say."""
         super().__init__(why, waited_s)
-        self.why, self.waited_s = why, waited_s
+        self.why, self.waited_s, self.has_failed = why, waited_s, has_failed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), has_failed=self.has_failed), (self.why, self.waited_s)
 
     def __str__(self) -> str:
         return self.why

@@ -15,7 +15,7 @@ from heliograph.cli.app import app
 from heliograph.config.load import load_config
 from heliograph.inspect import dry_run
 from heliograph.model import ClusterAlias, FlowId
-from heliograph.registry import ids
+from heliograph.registry import asked
 from heliograph.schemas.note import schema_ids_of
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.auditing import audited
@@ -58,7 +58,7 @@ def test_schemas_go_along_and_records_say_the_targets_ids(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The target's registry is down first: that lane waits and says so, the other goes on."""
-    monkeypatch.setattr(ids, "AGAIN_S", 0.05)
+    monkeypatch.setattr(asked, "AGAIN_S", 0.05)
     name, plain = create_topic(pair["A"], topic("framed")), create_topic(pair["A"], topic("plain"))
     flow = FlowId(source=ClusterAlias(f"A-{name}"), target=ClusterAlias("B"))
     with small_registry() as source, small_registry(first_id=100) as target:

@@ -17,10 +17,11 @@ from heliograph.transform.record import Record
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.auditing import audited
 from tests.kit.clusters import TopicNames
-from tests.kit.inside import carry
+from tests.kit.inside import carry, running_inside
 from tests.kit.mirror import write_config
 from tests.kit.records import NewRec, produce, read_all
-from tests.kit.topics import create_topic
+from tests.kit.topics import create_topic, wait_until
+from tests.unit.transform import functions
 
 JAVA = "org.apache.kafka.connect.transforms."
 RECORDS = 40
@@ -140,6 +141,44 @@ def test_dead_letters_are_listed_repaired_and_replayed_once_and_the_audit_knows_
         ("heliograph.replayed", b"%s/%s/0/20" % (flow.source.encode(), name.encode())),
     )
     assert not after.differs and not after.problems
+
+
+def test_a_function_that_does_not_come_back_costs_its_lane_and_no_other(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    hung, fine = (create_topic(pair["A"], topic(each)) for each in ("hung", "fine"))
+    flow = FlowId(source=ClusterAlias(f"A-{hung}"), target=ClusterAlias("B"))
+    file = write_config(
+        tmp_path / "mm2.properties",
+        {flow.source: pair["A"], "B": pair["B"]},
+        {
+            str(flow): {
+                "topics": f"{hung},{fine}",
+                "transforms": "wait",
+                "transforms.wait.type": "tests.unit.transform.functions:hangs_on_bad",
+                "transforms.wait.topics": hung,
+            }
+        },
+    )
+    produce(pair["A"], hung, [NewRec(value=v, partition=0) for v in (b"good", b"bad", b"last")])
+    produce(pair["A"], fine, [NewRec(value=b"v%d" % n, partition=0) for n in range(RECORDS)])
+    functions.never.clear()
+
+    try:
+        with running_inside(file) as mirror:
+            wait_until(lambda: bool(mirror.stalls), "a lane that says why it does not go on")
+            stalls = mirror.stalls
+            beside = read_all(pair["B"], f"{flow.source}.{fine}")[0]
+            functions.never.set()
+            mirror.catch_up()
+    finally:
+        functions.never.set()
+
+    assert len(stalls) == 1
+    assert f"{hung}-0: offset 0: transform wait has been at work for" in stalls[0]
+    assert len(beside) == RECORDS
+    there = read_all(pair["B"], f"{flow.source}.{hung}")[0]
+    assert [rec.value for rec in there] == [b"good", b"bad", b"last"]
 
 
 def strict(record: Record) -> Record:

@@ -74,7 +74,13 @@ def test_the_wheel_names_its_extras_and_no_package_host(wheel: Path) -> None:
         (name,) = (name for name in opened.namelist() if name.endswith("/METADATA"))
         about = Parser().parsestr(opened.read(name).decode())
 
-    assert set(about.get_all("Provides-Extra") or ()) == {"tools", "msk", "pipelines", "dev"}
+    assert set(about.get_all("Provides-Extra") or ()) == {
+        "tools",
+        "msk",
+        "pipelines",
+        "formats",
+        "dev",
+    }
     assert not [line for line in about.get_all("Requires-Dist") or () if "://" in line]
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import base64
 import json
 import re
+import ssl
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,6 +106,12 @@ class SmallRegistry:
                 return {name: value for name, value in each.items() if name != "id"}
         raise Refused(404, 40403, f"Schema {schema_id} not found")
 
+    def _by_guid(self, body: Json, guid: str) -> Json:
+        for _, _, each in self._every():
+            if guid_of(each["schema"]) == uuid.UUID(guid):
+                return {name: value for name, value in each.items() if name != "id"}
+        raise Refused(404, 40403, f"Schema {guid} not found")
+
     def _places(self, body: Json, schema_id: str) -> list[Json]:
         found = [(s, v) for s, v, each in self._every() if each["id"] == int(schema_id)]
         if not found:
@@ -186,6 +194,11 @@ class SmallRegistry:
         return {"mode": self.modes.pop(subject, self.mode)}
 
 
+def guid_of(text: str) -> uuid.UUID:
+    """As here; a real registry's follows from the text as well."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, text)
+
+
 def _same(held: Json, body: Json) -> bool:
     return _held(held) == _held(body)
 
@@ -205,6 +218,7 @@ _ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("POST", f"/subjects/{_NAME}", SmallRegistry._find),
     ("POST", f"/subjects/{_NAME}/versions", SmallRegistry._register),
     ("GET", r"/schemas/ids/(\d+)", SmallRegistry._by_id),
+    ("GET", "/schemas/guids/([0-9a-f-]{36})", SmallRegistry._by_guid),
     ("GET", r"/schemas/ids/(\d+)/versions", SmallRegistry._places),
     ("POST", f"/compatibility/subjects/{_NAME}/versions/latest", SmallRegistry._compatible),
     ("GET", "/config", SmallRegistry._level),
@@ -218,8 +232,8 @@ _ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
 
 
 @contextmanager
-def small_registry(**settings: Any) -> Iterator[SmallRegistry]:
-    """Serves on loopback until the end of the block."""
+def small_registry(tls: ssl.SSLContext | None = None, **settings: Any) -> Iterator[SmallRegistry]:
+    """Serves on loopback until the end of the block; by HTTPS with `tls`."""
     held = SmallRegistry(**settings)
     lock = threading.Lock()
 
@@ -247,6 +261,9 @@ def small_registry(**settings: Any) -> Iterator[SmallRegistry]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     held.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        held.url = held.url.replace("http", "https")
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

@@ -6,6 +6,7 @@ which were. Quotas of the target's own are never touched, but for one that the s
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,14 +15,16 @@ from typing import Final
 from heliograph.broker.quotas import QuotaAdmin, QuotaKey
 from heliograph.config.schema import ClusterConfig, FlowConfig
 from heliograph.errors import BrokerError, WireError
-from heliograph.ledger.entries import Entry
-from heliograph.ledger.memo import Memo
+from heliograph.ledger.entries import Entry, MemoEntry, Tombstone
+from heliograph.ledger.memo import Memo, forget_memo
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
 
 log = logging.getLogger(__name__)
 
 _SUBJECT: Final = "client-quotas"
+_NOTE_BYTES: Final = 256 * 1024
+"""Half of what the ledger takes in one note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +59,36 @@ def plan_quotas(
 
 def written_quotas(view: LedgerView) -> frozenset[QuotaKey]:
     """Set on the target by this flow. A note that cannot be read takes nothing back."""
-    try:
-        note = _MEMO.read(view, _SUBJECT)
-    except WireError:
-        return frozenset()
-    return frozenset(QuotaKey(*each) for each in note.quotas) if note is not None else frozenset()
+    found: set[QuotaKey] = set()
+    for subject in _subjects(view):
+        try:
+            note = _MEMO.read(view, subject)
+        except WireError:
+            continue
+        found.update(QuotaKey(*each) for each in (note.quotas if note is not None else ()))
+    return frozenset(found)
 
 
-def quotas_entry(written: frozenset[QuotaKey]) -> Entry:
-    held = tuple((each.entity, each.name) for each in sorted(written, key=str))
-    return _MEMO.entry(_SUBJECT, _Written(quotas=held))
+def quotas_entries(view: LedgerView, written: frozenset[QuotaKey]) -> list[Entry | Tombstone]:
+    """As many notes as it takes; those that are left over go."""
+    held = [(each.entity, each.name) for each in sorted(written, key=str)]
+    entries: list[Entry | Tombstone] = []
+    start = 0
+    while start < len(held) or not entries:
+        end, size = start, 0
+        while end < len(held) and (size := size + len(json.dumps(held[end])) + 2) < _NOTE_BYTES:
+            end += 1
+        # No entity comes near the bound by itself: Kafka's names have limits.
+        end = max(end, start + 1)
+        subject = _SUBJECT + (f"/{len(entries)}" if entries else "")
+        entries.append(_MEMO.entry(subject, _Written(quotas=tuple(held[start:end]))))
+        start = end
+    made = {each.subject for each in entries if isinstance(each, MemoEntry)}
+    return entries + [forget_memo(each) for each in _subjects(view) if each not in made]
+
+
+def _subjects(view: LedgerView) -> list[str]:
+    return [each for each in view.memos if each == _SUBJECT or each.startswith(f"{_SUBJECT}/")]
 
 
 class QuotasJob:
@@ -91,7 +114,7 @@ class QuotasJob:
             return
         # Before they are set: one that the ledger does not know would never be taken back.
         known = written | {key for key, value in plan.changes.items() if value is not None}
-        self._ledgers.note(self.flow, [quotas_entry(known)])
+        self._keep(known)
         refused = self._target.change(plan.changes)
         for key, value in plan.changes.items():
             if key not in refused:
@@ -99,6 +122,10 @@ class QuotasJob:
                 log.info("%s: %s: %s", self.flow, key, done)
         gone = {key for key, value in plan.changes.items() if value is None and key not in refused}
         never = {key for key in refused if key not in written}
-        self._ledgers.note(self.flow, [quotas_entry(known - gone - never)])
+        self._keep(known - gone - never)
         if refused:
             raise BrokerError(f"{len(refused)} quotas were refused: {next(iter(refused.values()))}")
+
+    def _keep(self, written: frozenset[QuotaKey]) -> None:
+        entries = self._ledgers.ask(self.flow, lambda view: quotas_entries(view, written))
+        self._ledgers.note(self.flow, entries)

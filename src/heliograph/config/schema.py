@@ -200,6 +200,10 @@ class FlowConfig(Section):
     """The transforms themselves, from what is written below `transforms.` and `predicates.`."""
     on_transform_error: Annotated[Fate, Own("on.transform.error")] = "stall"
     """What a lane does with a record that a transform fails on; one that is skipped is a loss."""
+    transform_timeout_ms: Annotated[int, Own("transform.timeout.ms")] = Field(
+        default=60_000, ge=100, le=3_600_000
+    )
+    """Longest time a function may take for one batch; then fewer records are tried, at last one."""
     on_unwritable_record: Annotated[Fate, Own("on.unwritable.record")] = "stall"
     """What a lane does with a record that the target refuses for size, time or want of a key."""
     dead_letter_topic: Annotated[

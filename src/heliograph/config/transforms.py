@@ -85,6 +85,8 @@ class TransformConfig(Section):
     """What it makes of them, as Java writes it: `$1` is a group of the regex."""
     schema_ids: SchemaIdsConfig | None = None
     """Of `SchemaIds`."""
+    timeout_ms: int = 60_000
+    """`transform.timeout.ms` of the flow."""
     topics: tuple[str, ...] = ()
     """Regexes of source topics it is for; empty means all."""
     predicate: PredicateConfig | None = None

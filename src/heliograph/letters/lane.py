@@ -30,7 +30,15 @@ from heliograph.letters.append import (
     settled_records,
 )
 from heliograph.letters.letter import Letter, as_letter, read_letter
-from heliograph.letters.notes import LettersNote, in_notes, note_entry, noted, notes_of
+from heliograph.letters.notes import (
+    FOLDED_AT,
+    LettersNote,
+    fold,
+    in_notes,
+    note_entry,
+    noted,
+    notes_of,
+)
 from heliograph.model import FlowId, Lane, TopicName, TopicPartition
 from heliograph.probe import LETTERS_APPENDED, LETTERS_NOTED, LETTERS_TO_NOTE, probe
 from heliograph.transform.record import Failure
@@ -50,6 +58,8 @@ class LaneLetters:
     """Who writes the lane's letters; None before the first."""
     at: TopicPartition | None = None
     sequence: int = 0
+    notes: list[LettersNote] = field(default_factory=list)
+    """In the ledger, oldest first, but for those that are full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,8 @@ class LetterBox:
         if not notes:
             return LaneLetters()
         last = notes[-1]
-        found = LaneLetters(stamp=Stamp(last.producer_id, last.producer_epoch), at=last.at)
+        stamp = Stamp(last.producer_id, last.producer_epoch)
+        found = LaneLetters(stamp=stamp, at=last.at, notes=notes)
         owed = [
             note
             for note in notes
@@ -105,6 +116,8 @@ class LetterBox:
                 raise refused(last.at.topic, exc) from exc
         elif missing:
             await self._withdraw(lane, owed, frozenset(missing))
+            # What was taken back must not come again with what is put together.
+            found.notes = [note for note in notes if note not in owed]
             for offset in missing:
                 del found.decided[offset]
         return found
@@ -132,7 +145,7 @@ class LetterBox:
             known.at, known.sequence = at, 0
         from_offset, sequence = await end_of(self.target, at), known.sequence
         probe(LETTERS_TO_NOTE)
-        entries = []
+        notes: list[LettersNote] = []
         for some in in_notes(letters):
             note = LettersNote(
                 topic=at.topic,
@@ -147,11 +160,16 @@ class LetterBox:
                 letters=noted(some),
             )
             sequence += len(some)
-            entries.append(note_entry(lane.id.source, note))
-        await self.ledger.write_or_refuse(entries)
+            notes.append(note)
+        await self.ledger.write_or_refuse(note_entry(lane.id.source, each) for each in notes)
         probe(LETTERS_NOTED)
         await self._append(lane, known, letters)
         probe(LETTERS_APPENDED)
+        known.notes += notes
+        if len(known.notes) >= FOLDED_AT:
+            # The ledger's view here is of the time when the lane was found.
+            known.notes, entries = fold(lane.id.source, known.notes)
+            self.ledger.write_soon(entries)
 
     async def _append(self, lane: Lane, known: LaneLetters, letters: Sequence[Letter]) -> None:
         assert known.at is not None and known.stamp is not None

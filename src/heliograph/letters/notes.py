@@ -7,13 +7,14 @@ which there may be, and where in the topic they would stand.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from heliograph.errors import WireError
-from heliograph.ledger.entries import MemoEntry
-from heliograph.ledger.memo import Memo
+from heliograph.ledger.entries import MemoEntry, Tombstone
+from heliograph.ledger.memo import Memo, forget_memo
 from heliograph.ledger.view import LedgerView
 from heliograph.letters.letter import Letter
 from heliograph.model import TopicId, TopicName, TopicPartition
@@ -22,6 +23,10 @@ from heliograph.transform.record import Failure, Stage
 log = logging.getLogger(__name__)
 
 SUBJECT: Final = "letters"
+NOTES_APART: Final = 8
+"""The newest of a lane, which are not put together with others."""
+FOLDED_AT: Final = 40
+"""Notes of a lane that are too many."""
 LETTERS_PER_NOTE_MAX: Final = 256
 """A note of so many, each with a reason of its own, stays under half of what a memo may hold."""
 
@@ -90,6 +95,59 @@ def noted(letters: Iterable[Letter]) -> tuple[NotedLetter, ...]:
     )
 
 
+def fold(
+    source: TopicPartition, notes: Sequence[LettersNote]
+) -> tuple[list[LettersNote], list[MemoEntry | Tombstone]]:
+    """What makes few notes of many, oldest first, and those that may be put together with others
+    later. The newest stay as they are, so that whoever takes the lane over reads no more of the
+    topic than it must.
+
+    A note that is put together says all that its parts did. Its parts go after it is there: until
+    then letters are named twice, which readers know.
+    """
+    kept: list[LettersNote] = []
+    entries: list[MemoEntry | Tombstone] = []
+    group: list[LettersNote] = []
+    for note in notes[:-NOTES_APART]:
+        if group and not _fits(note, group):
+            entries += _together(source, group, kept)
+            group = []
+        group.append(note)
+    if group:
+        entries += _together(source, group, kept)
+    # What has no room, or whose neighbours are another's, is not looked at again.
+    return [*kept[-1:], *notes[-NOTES_APART:]], entries
+
+
+def _fits(note: LettersNote, group: Sequence[LettersNote]) -> bool:
+    letters = sum(len(each.letters) for each in (*group, note))
+    return letters <= LETTERS_PER_NOTE_MAX and _author_of(note) == _author_of(group[0])
+
+
+def _author_of(note: LettersNote) -> tuple[object, ...]:
+    return note.at, note.producer_id, note.producer_epoch, note.source_topic_id
+
+
+def _together(
+    source: TopicPartition, group: Sequence[LettersNote], kept: list[LettersNote]
+) -> list[MemoEntry | Tombstone]:
+    if len(group) < 2:
+        kept += group
+        return []
+    letters = {each.offset: each for note in group for each in note.letters}
+    first = min(group, key=lambda note: note.from_offset)
+    made = replace(
+        first,
+        position=max(note.position for note in group),
+        at_ms=max(note.at_ms for note in group),
+        letters=tuple(letters[offset] for offset in sorted(letters)),
+    )
+    kept.append(made)
+    whole = note_entry(source, made)
+    parts = {note_entry(source, note).subject for note in group} - {whole.subject}
+    return [whole, *(forget_memo(each) for each in sorted(parts))]
+
+
 def notes_of(view: LedgerView, source: TopicPartition) -> list[LettersNote]:
     """Those of one lane, oldest first; raises `WireError`."""
     prefix = _subject_of(source)
@@ -120,17 +178,21 @@ class LetterCount:
 
 def letters_by_topic(view: LedgerView) -> dict[TopicName, LetterCount]:
     """As far as the notes can be read."""
-    found: dict[TopicName, LetterCount] = {}
+    offsets: dict[tuple[TopicPartition, TopicId | None], set[int]] = {}
+    last_ms: dict[TopicName, int] = {}
     try:
         for source, note in all_notes(view):
-            before = found.get(source.topic, LetterCount(records=0, last_ms=0))
-            found[source.topic] = LetterCount(
-                records=before.records + len(note.letters),
-                last_ms=max(before.last_ms, note.at_ms),
-            )
+            known = offsets.setdefault((source, note.source_topic_id), set())
+            known.update(each.offset for each in note.letters)
+            last_ms[source.topic] = max(last_ms.get(source.topic, 0), note.at_ms)
     except WireError:
         log.warning("a note of dead letters cannot be read, and is not counted", exc_info=True)
-    return found
+    counts: Counter[TopicName] = Counter()
+    for (source, _), each in offsets.items():
+        counts[source.topic] += len(each)
+    return {
+        topic: LetterCount(records=count, last_ms=last_ms[topic]) for topic, count in counts.items()
+    }
 
 
 def _subject_of(source: TopicPartition) -> str:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
+from uuid import UUID
 
 from heliograph.config.registry import RegistryConfig
 from heliograph.errors import RegistryError
@@ -74,6 +75,11 @@ class Registry:
         if found is None:
             return None
         return _keep(self._schemas, schema_id, self._read(read_schema, found))
+
+    def schema_of_guid(self, guid: UUID) -> Schema | None:
+        """The one that all registries know by this name; None where this one does not."""
+        found = self._or_none("GET", f"/schemas/guids/{guid}")
+        return None if found is None else self._read(read_schema, found)
 
     def places(self, schema_id: int) -> list[tuple[str, int]]:
         """Subjects and versions that have the schema of this id."""

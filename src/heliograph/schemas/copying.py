@@ -29,6 +29,8 @@ from heliograph.schemas.plan import (
 log = logging.getLogger(__name__)
 
 IMPORT: Final = "IMPORT"
+_NOTE_AGAIN_MS: Final = 5_000
+"""How often a run that imports for long says that it still does."""
 _NO_CHECK: Final = "NONE"
 _READONLY: Final = "READONLY"
 _INCOMPATIBLE: Final = 409
@@ -293,11 +295,15 @@ class SchemaCopier:
     def _import(self, plan: SubjectPlan, registered: list[Registered], remember: Remember) -> None:
         subject = plan.target_subject
         mode = self._target.mode(subject)
+        noted_ms = now_ms()
         if mode != IMPORT:
-            remember((Importing(subject=subject, mode=mode, at_ms=now_ms()),))
+            remember((Importing(subject=subject, mode=mode, at_ms=noted_ms),))
             self._target.set_mode(subject, IMPORT)
         try:
             for each in plan.missing:
+                if mode != IMPORT and now_ms() - noted_ms > _NOTE_AGAIN_MS:
+                    noted_ms = now_ms()
+                    remember((Importing(subject=subject, mode=mode, at_ms=noted_ms),))
                 wanted = self._pairing.require(each.schema)
                 found = self._target.register(subject, wanted, imported=each)
                 if found != each.id:

@@ -25,8 +25,10 @@ from heliograph.topics.naming import naming_policy
 
 log = logging.getLogger(__name__)
 
-_IMPORT_MS_MAX: Final = 60_000
-"""A subject that was to be in import mode for longer was left there by a run that was killed."""
+_IMPORT_MS_MAX: Final = 15_000
+"""A subject whose import was noted longer ago was left in import mode by a run that was killed. One
+that imports for long notes it every few seconds; should it wait for its registry meanwhile, it is
+refused the next version, and comes to it at its next turn."""
 
 
 class SchemasJob:

@@ -15,6 +15,7 @@ from heliograph.clock import monotonic_s
 from heliograph.config.transforms import TransformConfig
 from heliograph.errors import NotYetKnown
 from heliograph.topics.naming import CANARY_PREFIX, HEARTBEATS
+from heliograph.transform.at_work import AtWork, Beside
 from heliograph.transform.record import Failure, Where
 from heliograph.transform.steps import (
     NO_REGISTRIES,
@@ -30,6 +31,8 @@ from heliograph.wire.opened import Content
 AGAIN_MAX: Final = 64
 """How often a function is asked again for a record that it let through before."""
 PATIENCE_S: Final = 60.0
+FAILED_PATIENCE_S: Final = 3.0
+"""Once a registry has said that it does not serve, or not have what is asked for."""
 _AGAIN_S: Final = 0.02
 _WHY_CHARS_MAX: Final = 500
 
@@ -74,6 +77,7 @@ class LaneTransform:
 
     def __init__(self, steps: Sequence[_LaneStep], where: Where) -> None:
         self._steps, self._where = tuple(steps), where
+        self._beside = [each.step for each in steps if isinstance(each.step, Beside)]
         only = steps[0] if len(steps) == 1 and steps[0].condition is None else None
         self.heads: Final = only.step if only and isinstance(only.step, ChangesHeads) else None
         """Set where all that is done is to exchange first bytes, which may be done in place."""
@@ -88,7 +92,7 @@ class LaneTransform:
         """None where no transform is for this lane: its batches travel unopened. Raises
         `TransformUnusable`."""
         steps = [
-            _LaneStep(config.name, step_of(config, registries), condition)
+            _LaneStep(config.name, _beside(config, step_of(config, registries)), condition)
             for config, condition in transforms_for(transforms, where)
         ]
         return cls(steps, where) if steps else None
@@ -101,6 +105,14 @@ class LaneTransform:
     def apply(self, offsets: Sequence[int], contents: Sequence[Content]) -> Transformed:
         """Each record through all transforms, until one drops it or fails. Raises `NotYetKnown`
         where a transform must be asked again."""
+        for each in self._beside:
+            each.begin()
+        done = self._once(offsets, contents)
+        for each in self._beside:
+            each.settled()
+        return done
+
+    def _once(self, offsets: Sequence[int], contents: Sequence[Content]) -> Transformed:
         done = Transformed(list(contents))
         for step in self._steps:
             meant = self._meant(step, done)
@@ -119,13 +131,18 @@ class LaneTransform:
     def apply_patiently(
         self, offsets: Sequence[int], contents: Sequence[Content], wait_s_max: float = PATIENCE_S
     ) -> Transformed:
-        """As `apply`, for who has nothing else to do meanwhile: it blocks."""
-        due_s = monotonic_s() + wait_s_max
+        """As `apply`, for who has nothing else to do meanwhile: it blocks. What answers that it
+        cannot say is not asked for long."""
+        now_s = monotonic_s()
+        due_s, failed_due_s = now_s + wait_s_max, now_s + min(wait_s_max, FAILED_PATIENCE_S)
         while True:
             try:
                 return self.apply(offsets, contents)
-            except NotYetKnown:
-                if monotonic_s() >= due_s:
+            except AtWork:
+                # Functions have a bound of their own.
+                time.sleep(_AGAIN_S)
+            except NotYetKnown as exc:
+                if monotonic_s() >= (failed_due_s if exc.has_failed else due_s):
                     raise
                 time.sleep(_AGAIN_S)
 
@@ -138,7 +155,9 @@ class LaneTransform:
         A function that is asked again may answer otherwise. One that drops what it let through is
         asked a few times more, and then has its way.
         """
-        done = self.apply(offsets, contents)
+        for each in self._beside:
+            each.begin()
+        done = self._once(offsets, contents)
         for row, keep in enumerate(kept):
             if keep is False:
                 done.contents[row] = None
@@ -147,7 +166,9 @@ class LaneTransform:
         for _ in range(AGAIN_MAX):
             if not missing:
                 break
-            again = self.apply(
+            for each in self._beside:
+                each.ask_anew()
+            again = self._once(
                 [offsets[row] for row in missing], [contents[row] for row in missing]
             )
             for index, row in enumerate(missing):
@@ -155,6 +176,8 @@ class LaneTransform:
                 if index in again.failed:
                     done.failed[row] = again.failed[index]
             missing = [row for row in missing if _is_dropped(done, row)]
+        for each in self._beside:
+            each.settled()
         return done
 
     def _meant(self, step: _LaneStep, done: Transformed) -> Sequence[int]:
@@ -190,3 +213,8 @@ class LaneTransform:
 
 def _is_dropped(done: Transformed, row: int) -> bool:
     return done.contents[row] is None and row not in done.failed
+
+
+def _beside(config: TransformConfig, step: Step) -> Step:
+    """Whose function is the operator's, and may take its time."""
+    return Beside(config.name, step, config.timeout_ms) if config.function else step

@@ -1,17 +1,11 @@
 """Ids of schemas exchanged in keys and values, length unchanged, nothing decoded. Runs on
-executors.
-
-    00  id, 4 bytes      what most serializers write; behind it, of Protobuf, message indexes
-    00  id, 8 bytes      the same with long ids (Apicurio's older default)
-    01  GUID, 16 bytes   with the GUID in the header `__key_schema_id` or `__value_schema_id`
-    03  00 or 05, GUID   AWS Glue
+executors; `framing` says where an id may stand.
 
 A GUID means the same to every registry, so records with one stay as they are.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
@@ -23,29 +17,25 @@ from heliograph.registry.client import Registry
 from heliograph.registry.ids import IdMap
 from heliograph.registry.pairing import Pairing, subject_names
 from heliograph.topics.naming import naming_policy_of
+from heliograph.transform.framing import (
+    GLUE_MAGIC,
+    GUID_FRAME_BYTES,
+    GUID_HEADERS,
+    GUID_MAGIC,
+    IDS,
+    MAGIC,
+    NoSchemaId,
+    UnknownSchemaId,
+)
 from heliograph.transform.record import Where
 from heliograph.wire.opened import Content
 
-GUID_HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
-_MAGIC: Final = 0
-_GUID_MAGIC: Final = 1
-_GLUE_MAGIC: Final = 3
-_GUID_FRAME_BYTES: Final = 17
 _GLUE_FRAME_BYTES: Final = 18
 _GLUE_COMPRESSIONS: Final = (0, 5)
-_IDS: Final = {4: struct.Struct(">bi"), 8: struct.Struct(">bq")}
 _HEADS_MAX: Final = 100_000
 _PLACES: Final = {"key": 1, "value": 2}
 """In a record's content."""
 Lookup = Callable[[int], int | None]
-
-
-class UnknownSchemaId(ValueError):
-    """The source's registry does not know it; the record fails."""
-
-
-class NoSchemaId(ValueError):
-    """No id stands where one should be; the record fails."""
 
 
 class SchemaIds:
@@ -55,7 +45,7 @@ class SchemaIds:
         self.parts: Final = config.parts
         self.marks: Final = frozenset(GUID_HEADERS[part] for part in config.parts)
         self._config, self._lookup = config, lookup
-        self._id = _IDS[config.id_bytes]
+        self._id = IDS[config.id_bytes]
         self.head_bytes: Final = self._id.size
         self.heads: Final[dict[bytes, bytes | None]] = {}
         """What is known for good of the first bytes: what they become, None if they stay."""
@@ -93,7 +83,7 @@ class SchemaIds:
 
     def _found_out(self, part: str, field: bytes) -> bytes | None:
         """As in `heads`; raises where the record is to fail or to wait."""
-        if len(field) < self.head_bytes or field[0] != _MAGIC:
+        if len(field) < self.head_bytes or field[0] != MAGIC:
             if _is_guid_frame(field) or self._config.on_unframed == "pass":
                 return None
             shown = field[: self.head_bytes].hex(" ")
@@ -109,16 +99,16 @@ class SchemaIds:
         head = field[: self.head_bytes]
         if len(self.heads) >= _HEADS_MAX:
             self.heads.clear()
-        self.heads[head] = None if found == schema_id else self._id.pack(_MAGIC, found)
+        self.heads[head] = None if found == schema_id else self._id.pack(MAGIC, found)
         return self.heads[head]
 
 
 def _is_guid_frame(field: bytes) -> bool:
     if not field:
         return False
-    if field[0] == _GUID_MAGIC:
-        return len(field) >= _GUID_FRAME_BYTES
-    is_glue = field[0] == _GLUE_MAGIC and len(field) >= _GLUE_FRAME_BYTES
+    if field[0] == GUID_MAGIC:
+        return len(field) >= GUID_FRAME_BYTES
+    is_glue = field[0] == GLUE_MAGIC and len(field) >= _GLUE_FRAME_BYTES
     return is_glue and field[1] in _GLUE_COMPRESSIONS
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from heliograph.broker.cluster import EARLIEST, Leader
+from heliograph.config.registry import RegistryConfig
+from heliograph.config.transforms import TransformConfig
 from heliograph.copy import sources
 from heliograph.copy.events import SourceBlocked, SourceEvent, SourceFailed, SourceRefreshed
 from heliograph.copy.flow import FetchLimits
@@ -22,6 +26,7 @@ from heliograph.wire.fetch import FetchedPartition
 from tests.kit.batches import Record, batch_of
 from tests.unit.copy.kit import OfferedTargets, QuietSlot, carried_lane, running_at
 from tests.unit.copy.lanes import CountedCluster, lanes_of
+from tests.unit.transform import functions
 
 
 class Side(SourceSide):
@@ -302,3 +307,54 @@ def test_a_lane_goes_to_the_replica_its_leader_names_and_back_when_that_fails() 
 
     assert read_from == [3, 1]
     assert side.events == []  # none of it is the lane's trouble
+
+
+def transforming_lane(function: str, **limits: Any) -> tuple[CarriedLane, Running]:
+    lane, running = running_lane()
+    path = f"tests.unit.transform.functions:{function}"
+    config = TransformConfig(name="t", kind="columns", function=path)
+    nowhere = SimpleNamespace(registry=RegistryConfig())
+    lane.flow.source = lane.flow.target = nowhere  # type: ignore[assignment]
+    lane.flow.carry_by(FetchLimits(transforms=(config,), **limits))
+    return lane, running
+
+
+@pytest.mark.parametrize("fate", ["stall", "skip", "dead-letter"])
+def test_a_function_that_is_not_there_stalls_its_lane_whatever_the_policy(fate: str) -> None:
+    """To skip everything is hardly ever meant."""
+    side = Side()
+    lane, running = transforming_lane("nowhere", on_transform_error=fate)
+
+    side.fetched(lane, running, answer(bytes(batch_of(Record(offset=0), base_offset=0))))
+
+    assert [stop.reason for stop in side.stops] == [StallReason.TRANSFORM_FAILED]
+    assert "transform t: " in side.stops[0].detail and "nowhere" in side.stops[0].detail
+    assert side.stops[0].retry_s is not None
+    assert running.cursor.next_offset == 0 and not running.outgoing
+
+
+def test_a_function_that_hangs_holds_up_nobody_and_its_lane_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bad = answer(bytes(batch_of(Record(offset=0, value=b"bad"), base_offset=0)))
+    good = answer(bytes(batch_of(Record(offset=0), base_offset=0)))
+    monkeypatch.setattr(sources, "WAIT_HIDDEN_S", 0.15)
+    monkeypatch.setattr("heliograph.transform.at_work.GRACE_S", 0.02)
+    functions.never.clear()
+    side, (hung, hung_running) = Side(), transforming_lane("hangs_on_bad")
+    fine, fine_running = running_lane()
+    began_s = time.monotonic()
+
+    try:
+        side.fetched(hung, hung_running, bad)
+        side.fetched(fine, fine_running, good)
+        took_s, stops = time.monotonic() - began_s, list(side.stops)
+        time.sleep(0.2)
+        side.fetched(hung, hung_running, bad)
+    finally:
+        functions.never.set()
+
+    assert took_s < 5
+    assert (stops, hung_running.cursor.next_offset, fine_running.cursor.next_offset) == ([], 0, 1)
+    assert [stop.reason for stop in side.stops] == [StallReason.TRANSFORM_FAILED]
+    assert "offset 0: transform t has been at work for" in side.stops[0].detail

@@ -107,9 +107,14 @@ def carry(lane: LetteredLane) -> int:
     return asyncio.run(carry_on())
 
 
+@pytest.mark.parametrize("folded_at", [40, 2], ids=["notes apart", "notes together"])
 @pytest.mark.parametrize("function", ["strict", "moody"])
-def test_a_record_is_mirrored_or_a_letter_and_once_whatever_is_killed(function: str) -> None:
+def test_a_record_is_mirrored_or_a_letter_and_once_whatever_is_killed(
+    function: str, folded_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kills = 0
+    monkeypatch.setattr("heliograph.letters.lane.FOLDED_AT", folded_at)
+    monkeypatch.setattr("heliograph.letters.notes.NOTES_APART", min(8, folded_at - 1))
     for seed in range(SEEDS):
         lane = lane_of(function, seed)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 import socket
+import ssl
 
 import pytest
+import trustme
 
 from heliograph.config.registry import RegistryConfig
 from heliograph.config.secrets import Secret
+from heliograph.config.security import TlsConfig
 from heliograph.errors import RegistryDown, RegistryError
 from heliograph.registry import http
 from heliograph.registry.client import Registry
@@ -142,3 +145,41 @@ def test_one_that_does_not_answer_in_time_is_down() -> None:
 
         with pytest.raises(RegistryDown, match="no answer in time"):
             RegistryHttp("it", config, sleep=lambda _: None).ask("GET", "/subjects")
+
+
+def test_https_trusts_the_authority_it_was_told_and_no_other() -> None:
+    ours, others = trustme.CA(), trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours.issue_cert("127.0.0.1").configure_cert(tls)
+    with small_registry(tls=tls) as held:
+        number = held.put("orders-value", AVRO)
+        trusting, strange = (
+            client(held, tls=TlsConfig(ca_pem=each.cert_pem.bytes().decode()))
+            for each in (ours, others)
+        )
+
+        assert trusting.subjects() == ["orders-value"]
+        assert trusting.schema(number) is not None
+        with pytest.raises(RegistryDown, match="certificate verify failed"):
+            strange.subjects()
+
+
+def test_https_shows_the_certificate_that_a_registry_asks_for() -> None:
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    authority.configure_trust(tls)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    own = authority.issue_cert("mirror@example.org")
+    ca_pem = authority.cert_pem.bytes().decode()
+    shown = TlsConfig(
+        ca_pem=ca_pem,
+        certificate_pem=own.cert_chain_pems[0].bytes().decode(),
+        key_pem=Secret(own.private_key_pem.bytes().decode()),
+    )
+    with small_registry(tls=tls) as held:
+        held.put("orders-value", AVRO)
+
+        assert client(held, tls=shown).subjects() == ["orders-value"]
+        with pytest.raises(RegistryDown):
+            client(held, tls=TlsConfig(ca_pem=ca_pem)).subjects()

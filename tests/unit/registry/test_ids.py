@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from heliograph.errors import NotYetKnown
-from heliograph.registry import ids
+from heliograph.registry import asked
 from heliograph.registry.client import Registry
 from heliograph.registry.ids import IdMap
 from heliograph.registry.pairing import Pairing, subject_names
@@ -91,7 +91,7 @@ def test_an_id_that_the_source_does_not_know_is_unknown_for_a_while() -> None:
 
 
 def test_one_that_the_target_lacks_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids, "AGAIN_S", 0.01)
+    monkeypatch.setattr(asked, "AGAIN_S", 0.01)
     with small_registry() as source, small_registry(first_id=100) as target:
         number = source.put("orders-value", AVRO)
         held = id_map(source, target)
@@ -103,7 +103,7 @@ def test_one_that_the_target_lacks_is_waited_for(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_registry_that_is_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids, "AGAIN_S", 0.01)
+    monkeypatch.setattr(asked, "AGAIN_S", 0.01)
     with small_registry() as source, small_registry(first_id=100) as target:
         number = source.put("orders-value", AVRO)
         target.put("orders-value", AVRO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -99,3 +100,27 @@ def routed(record: Record) -> Record:
 
 def number(record: Record) -> int:
     return record.offset
+
+
+sleeps_s = 0.0
+"""Of `slow`; a test sets it."""
+never = threading.Event()
+"""Ends what hangs, once a test is over."""
+asked: list[list[int]] = []
+
+
+def slow(batch: Any) -> Any:
+    asked.append(batch.column("offset").to_pylist())
+    time.sleep(sleeps_s)
+    return batch
+
+
+def hangs_on_bad(batch: Any) -> Any:
+    asked.append(batch.column("offset").to_pylist())
+    if b"bad" in batch.column("value").to_pylist():
+        never.wait(60)
+    return batch
+
+
+def leaves(record: Record) -> Record:
+    raise SystemExit(3)

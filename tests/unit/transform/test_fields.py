@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heliograph.transform.columns import batch_of
-from heliograph.transform.fields import NoJsonObject, json_fields
+from heliograph.transform.fields import NoJsonObject, json_field, json_fields
 from heliograph.transform.record import Where
 
 WHERE = Where("orders", "A.orders", 0)
@@ -55,3 +55,18 @@ def test_a_tombstone_stays_one() -> None:
 def test_what_has_no_fields_is_told(value: bytes) -> None:
     with pytest.raises(NoJsonObject):
         changed(value, drop=["x"])
+
+
+def test_a_path_goes_into_each_entry_of_a_list() -> None:
+    given = b'{"cards":[{"number":"1"},{"number":"2"},{"other":3},4]}'
+
+    made = changed(given, mask=["cards.number"])
+
+    assert made == {"cards": [{"number": "****"}, {"number": "****"}, {"other": 3}, 4]}
+
+
+def test_a_field_is_read_into_a_column_and_is_null_where_a_record_lacks_it() -> None:
+    values = [b'{"card":{"limit":5}}', b"{}", None]
+    batch = batch_of(WHERE, [7, 8, 9], [(1, None, value, ()) for value in values])
+
+    assert json_field("card.limit")(batch).to_pylist() == [5, None, None]

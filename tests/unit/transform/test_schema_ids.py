@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import struct
+import time
 import uuid
 from collections.abc import Mapping
 
 import pytest
 
+from heliograph.config.registry import RegistryConfig
 from heliograph.config.transforms import SchemaIdsConfig
 from heliograph.errors import NotYetKnown
 from heliograph.model import ClusterAlias
+from heliograph.transform.framing import NoSchemaId, UnknownSchemaId
+from heliograph.transform.lane import LaneTransform, _LaneStep
 from heliograph.transform.record import Where
-from heliograph.transform.schema_ids import NoSchemaId, SchemaIds, UnknownSchemaId
+from heliograph.transform.schema_ids import SchemaIds, schema_ids
 from heliograph.wire.opened import Content
 
 WHERE = Where("orders", "orders", 0)
@@ -123,3 +127,16 @@ def test_what_is_not_known_yet_is_neither_kept_nor_given_up() -> None:
 
     assert made(ids, record(framed(57))) == [record(framed(9))]
     assert made(ids, record(framed(57))) == [record(framed(9))]
+
+
+def test_who_waits_for_a_registry_that_is_down_is_told_so_soon() -> None:
+    """An audit for example, which has nothing else to do."""
+    down = RegistryConfig(urls=("http://127.0.0.1:9",), timeout_ms=200)
+    ids = schema_ids(SchemaIdsConfig.model_validate(_SETTINGS), down, down)
+    transform = LaneTransform([_LaneStep("ids", ids, None)], WHERE)
+    began_s = time.monotonic()
+
+    with pytest.raises(NotYetKnown, match="schema registry of A: does not serve"):
+        transform.apply_patiently([0], [record(framed(57))])
+
+    assert time.monotonic() - began_s < 30

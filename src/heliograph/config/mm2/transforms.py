@@ -22,19 +22,20 @@ TRANSFORMS: Final = "transforms"
 PREDICATES: Final = "predicates"
 _JAVA: Final = "org.apache.kafka.connect.transforms."
 _COLUMNS: Final = "write a function on columns, `type = module:function`"
-_STRUCTS: Final = (
-    "Cast",
-    "ExtractField",
-    "Flatten",
-    "HeaderFrom",
-    "HoistField",
-    "InsertField",
-    "MaskField",
-    "ReplaceField",
-    "SetSchemaMetadata",
-    "TimestampConverter",
-    "ValueToKey",
-)
+_STRUCTS: Final[Mapping[str, str]] = {
+    "Cast": "",
+    "ExtractField": "json_field",
+    "Flatten": "",
+    "HeaderFrom": "json_field",
+    "HoistField": "",
+    "InsertField": "json_fields(set=...)",
+    "MaskField": "json_fields(mask=...)",
+    "ReplaceField": "json_fields(drop=..., rename=...)",
+    "SetSchemaMetadata": "",
+    "TimestampConverter": "",
+    "ValueToKey": "json_field",
+}
+"""With what of `heliograph.transform.fields` does it, or helps; avro and protobuf have the same."""
 _CLASSES: Final = ("Filter", "InsertHeader", "DropHeaders", "RegexRouter")
 _SCHEMA_IDS: Final = "SchemaIds"
 _OWN: Final = ("type", "predicate", "negate", "topics", "on")
@@ -76,7 +77,7 @@ def read_transforms(
             routers = tuple(each for each in found if each.names_topics)
             step = _with_registries(step, own, flow, clusters, routers, findings)
         if step is not None:
-            found.append(step)
+            found.append(step.model_copy(update={"timeout_ms": flow.transform_timeout_ms}))
     _report_names_too_early(found, resolved.plugins, findings)
     _report_strays(resolved, TRANSFORMS, flow.transform_aliases, findings)
     _report_strays(resolved, PREDICATES, flow.predicate_aliases, findings)
@@ -218,7 +219,9 @@ def _why_not(value: str) -> str | None:
             "could tell groups where they are; a pipeline can, `pipelines = ...`"
         )
     if value.startswith(_JAVA) and name in _STRUCTS:
-        return f"which needs fields where a mirror has bytes, also in MirrorMaker 2; {_COLUMNS}"
+        helper = _STRUCTS[name]
+        by = f", with `{helper}` of heliograph.transform.fields" if helper else ""
+        return f"which needs fields where a mirror has bytes, also in MirrorMaker 2; {_COLUMNS}{by}"
     return f"a Java class that cannot run here; {_COLUMNS}"
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import pytest
 
+from heliograph.config.mm2.transforms import _STRUCTS
 from heliograph.config.transforms import PredicateConfig, TransformConfig
+from heliograph.transform import fields
 from tests.unit.config.texts import problems_of, with_lines
 
 JAVA = "org.apache.kafka.connect.transforms."
@@ -118,6 +123,17 @@ def test_a_python_function_is_on_columns_unless_told_and_for_all_topics() -> Non
 )
 def test_what_cannot_run_is_refused_with_what_to_write(lines: list[str], why: str) -> None:
     assert why in problems(*lines)
+
+
+@pytest.mark.parametrize("name", sorted(_STRUCTS))
+def test_each_class_of_connects_that_needs_fields_is_refused_with_what_does_it(name: str) -> None:
+    """The helpers that are named are there, with the arguments that are named."""
+    problem = problems("A->B.transforms = m", f"A->B.transforms.m.type = {JAVA}{name}$Value")
+
+    assert "write a function on columns, `type = module:function`" in problem
+    for helper, words in re.findall(r"(json_fields?)\(?([^)`]*)", problem):
+        takes = inspect.signature(getattr(fields, helper)).parameters
+        assert set(re.findall(r"(\w+)=", words)) <= set(takes)
 
 
 def test_a_transform_that_changed_acts_at_once_and_is_told_by_its_alias() -> None:
