@@ -151,6 +151,68 @@ def test_another_copy_of_a_query_is_refused(
     assert found(pair, target) == [b"a", b"b"]
 
 
+def test_a_copy_that_staged_for_so_long_that_its_batch_is_forgotten_is_refused(
+    pair: dict[str, LocalCluster], target: str, opened: Open
+) -> None:
+    first, second = opened("staged"), opened("copied")
+    values = [b"%02d" % number for number in range(13)]
+
+    def late(folder: Folder, topics: TargetTopics) -> list[StagedPart]:
+        for number, value in enumerate(values):
+            write(first, number, value)
+        return stage(b"again")(folder, topics)
+
+    with pytest.raises(PipelineRefused, match="too old"):
+        second.write(0, QUERY, late, append)
+    write(first, len(values), b"last")
+
+    assert found(pair, target) == [*values, b"last"]
+
+
+def test_a_copy_that_computes_what_was_written_meanwhile_writes_nothing(
+    pair: dict[str, LocalCluster], target: str, opened: Open
+) -> None:
+    first, second = opened("staged"), opened("copied")
+    rows = Computing(b"a", b"b", b"c")
+
+    copied: list[WrittenBatch] = []
+
+    class Late(Computing):
+        def task_count(self) -> int:
+            if not copied:
+                copied.append(first.write(0, QUERY, stage(), append, rows))
+            return super().task_count()
+
+    written = second.write(0, QUERY, stage(), append, Late(b"a", b"b", b"c"))
+
+    assert (copied[0].records, written.records) == (3, 0)
+    assert found(pair, target) == [b"a", b"b", b"c"]
+
+
+def test_no_batch_is_taken_for_another_that_is_half_written(
+    pair: dict[str, LocalCluster], target: str, opened: Open
+) -> None:
+    """Both have rows of the same number and size, so their pieces end at the same positions."""
+
+    def dies(order: AppendOrder, parts: Sequence[PartToAppend]) -> list[PartEnd]:
+        append(order, parts)
+        raise KeyboardInterrupt
+
+    pipeline = opened("staged")
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.write(pipeline.next_batch(), "", stage(b"first"), dies)
+
+    again = opened("staged")
+    with pytest.raises(PipelineRefused, match="write it again by its number, 0"):
+        again.next_batch()
+    with pytest.raises(PipelineRefused, match="batch 0 is half written"):
+        again.write(1, "", stage(b"other"), append)
+    again.write(0, "", stage(b"first"), append)
+    again.write(again.next_batch(), "", stage(b"other"), append)
+
+    assert found(pair, target) == [b"first", b"other"]
+
+
 def test_a_half_written_batch_waits_for_its_staging_folder(
     pair: dict[str, LocalCluster], target: str, opened: Open, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from heliograph.errors import BrokerError, PipelineRefused
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.settings import ensure_ledger_topic
+from heliograph.ledger.view import LedgerView
 from heliograph.model import TopicName, TopicPartition
 from heliograph.pipeline.append import PartToAppend
 from heliograph.pipeline.append_task import AppendOrder
@@ -34,9 +35,11 @@ from heliograph.pipeline.notes import (
     Done,
     GoOn,
     PartEnd,
+    Step,
     claim_entry,
     done_entry,
     first_claim,
+    following,
     forgotten,
     last_done,
     merged_ends,
@@ -146,8 +149,7 @@ class PipelineTarget:
 
     def next_batch(self) -> int:
         """The number of a batch that follows all others, for who has none of their own."""
-        done = self._ledger.ask(self.flow, last_done)
-        return 0 if done is None else done.batch + 1
+        return self._ledger.ask(self.flow, following)
 
     def write(
         self,
@@ -161,10 +163,7 @@ class PipelineTarget:
 
         With `direct` nothing is staged, but for a batch that had begun to be.
         """
-        step = self._ledger.ask(
-            self.flow,
-            lambda view: next_step(view, batch, query, lambda token: self._has(batch, token)),
-        )
+        step = self._step(batch, query)
         log.debug("pipeline %s: batch %s %s", self.flow, batch, said(step))
         match step:
             case AlreadyDone():
@@ -182,6 +181,12 @@ class PipelineTarget:
         written = self._note(claim, records, ends)
         self._remove_before(claim)
         return written
+
+    def _step(self, batch: int, query: str) -> Step:
+        return self._ledger.ask(self.flow, lambda view: self._next(view, batch, query))
+
+    def _next(self, view: LedgerView, batch: int, query: str) -> Step:
+        return next_step(view, batch, query, lambda token: self._has(batch, token))
 
     def is_new(self, batch: int) -> bool:
         """Whether nothing of it, nor of a later one, was begun."""
@@ -224,19 +229,29 @@ class PipelineTarget:
                 starts=self._ledger.ask(self.flow, lambda view: starts_of(view, targets, ends)),
             )
             self._ledger.note(self.flow, [claim_entry(claim)])
-            counts = self._ledger.ask(self.flow, lambda view: first_claim(view, batch))
-            if counts is None or counts.token != token:
-                self._ledger.note(self.flow, [withdrawn(claim)])
-                raise PipelineRefused(
-                    f"another copy of this query has just begun batch {batch}; two copies of a "
-                    "query cannot run at once under one pipeline name"
-                )
+            self._require_first(claim)
         except BaseException:
             # Nothing was sent, so what was staged is worth nothing.
             folder.remove()
             raise
         probe(PIPELINE_CLAIMED)
         return claim, parts
+
+    def _require_first(self, claim: Claim) -> None:
+        """Raises `PipelineRefused` where another copy has claimed the batch, or is past it."""
+        counts = self._ledger.ask(self.flow, lambda view: first_claim(view, claim.batch))
+        try:
+            if counts is None or counts.token != claim.token:
+                raise PipelineRefused(
+                    f"another copy of this query has just begun batch {claim.batch}; two copies "
+                    "of a query cannot run at once under one pipeline name"
+                )
+            # Staging takes its time. A copy that has written this batch and many more since has
+            # forgotten its claim of it, and ours looks like the first.
+            self._step(claim.batch, claim.query)
+        except PipelineRefused:
+            self._ledger.note(self.flow, [withdrawn(claim)])
+            raise
 
     def _append_all(
         self, claim: Claim, parts: Sequence[StagedPart], append: Append
@@ -305,7 +320,13 @@ class PipelineTarget:
                 f"{direct.task_count()} would go on: declared deterministic, it must read "
                 "as it did until the batch is done"
             )
-        done = self._ledger.ask(self.flow, last_done)
+        step, done = self._ledger.ask(
+            self.flow, lambda view: (self._next(view, claim.batch, claim.query), last_done(view))
+        )
+        # A copy of the query may have written it since it was looked at: its rows lie before the
+        # ends of what is done, and would be written again behind them.
+        if isinstance(step, AlreadyDone):
+            return WrittenBatch(batch=claim.batch, records=0, ends=())
         # As many partitions as there were: with more, keys would go elsewhere at another try.
         counts = dict(Counter(start.topic for start in claim.starts))
         order = DirectOrder(
