@@ -52,7 +52,9 @@ class FaultyRun:
         return self.process.poll() is not None
 
     def await_begin(self) -> None:
-        wait_until(lambda: self.has_ended or "begins" in self.said, "a query", _STEP_S_MAX)
+        wait_until(
+            lambda: self.has_ended or "begins" in self.said, "a query", timeout_s=_STEP_S_MAX
+        )
 
     def code(self, timeout_s: float = _END_S_MAX) -> int:
         return self.process.wait(timeout_s)

@@ -22,9 +22,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from heliograph.config.schema import ClusterConfig
-from heliograph.errors import OffsetGone
+from heliograph.errors import OffsetGone, PipelineRefused
 from heliograph.pipeline.ends import SourceEnds
 from heliograph.pipeline.offsets import (
+    Offsets,
     Stretch,
     admitted,
     as_json,
@@ -136,7 +137,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self, start: dict[str, dict[str, int]], limit: Any
     ) -> dict[str, dict[str, int]]:
         begin = from_json(start)
-        ends = self._ends.latest() if self._limit_end is None else self._limit_end
+        latest = self._ends.latest()
+        _require_reached(self._options, begin, latest)
+        ends = latest if self._limit_end is None else self._limit_end
         # A partition that appeared since begins at its first record, whatever the start was.
         new = self._ends.earliest({at for at in ends if at not in begin})
         known = {**begin, **new}
@@ -187,6 +190,18 @@ def _rows(options: SourceOptions, schema: StructType, partition: InputPartition)
         read_committed=options.read_committed,
         fails_on_loss=options.fails_on_loss,
     )
+
+
+def _require_reached(options: SourceOptions, begin: Offsets, latest: Offsets) -> None:
+    """Raises `PipelineRefused` where a log ends before what was read of it."""
+    for at in sorted(at for at, end in latest.items() if end < begin.get(at, end)):
+        what = (
+            f"{at} ends at offset {latest[at]:,}, and {begin[at]:,} were read: its cluster has "
+            "lost records, or the topic was created again"
+        )
+        if options.fails_on_loss:
+            raise PipelineRefused(f"{what}; read it with a new checkpoint")
+        log.warning("%s", what)
 
 
 def _require_present(options: SourceOptions, start: dict[Any, int], ends: SourceEnds) -> None:
