@@ -63,7 +63,7 @@ def assert_each_once(pair: dict[str, LocalCluster], order: FaultyOrder, times: i
     assert there == Counter({value: times * count for value, count in wanted.items()})
 
 
-@pytest.mark.parametrize("kind", ["random", "repartitioned", "direct"])
+@pytest.mark.parametrize("kind", ["random", "repartitioned", "direct", "format", "format-direct"])
 def test_a_driver_that_is_killed_again_and_again_writes_each_row_once(
     pair: dict[str, LocalCluster], tmp_path: Path, topic: Any, kind: str
 ) -> None:

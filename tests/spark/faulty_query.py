@@ -38,7 +38,8 @@ class FaultyOrder:
     name: str
     folder: str
     kind: str
-    """`random`, `repartitioned`, `shuffled`, `stateful` or `direct`."""
+    """`random`, `repartitioned`, `shuffled`, `stateful` or `direct`; `format` is random, written by
+    `format("heliograph")`, and `format-direct` that, declared deterministic."""
     master: str = "local[2]"
     records_max: int = 20_000
     shuffle_partitions: int = 2
@@ -80,9 +81,13 @@ def main(order: FaultyOrder) -> None:
             .load()
         )
         print("begins", flush=True)  # noqa: T201
+        writer = _made(rows, order.kind).writeStream
         query = (
-            _made(rows, order.kind)
-            .writeStream.foreachBatch(sink)
+            (
+                _through_format(writer, order)
+                if "format" in order.kind
+                else writer.foreachBatch(sink)
+            )
             .outputMode("update" if order.kind == "stateful" else "append")
             .option("checkpointLocation", f"{order.folder}/checkpoint")
             .trigger(availableNow=True)
@@ -91,9 +96,22 @@ def main(order: FaultyOrder) -> None:
         query.awaitTermination()
 
 
+def _through_format(writer: Any, order: FaultyOrder) -> Any:
+    given = {
+        "config": order.config,
+        "cluster": "B",
+        "name": order.name,
+        "topic": order.target_topic,
+        "staging": f"{order.folder}/staged",
+        "replication_factor": "1",
+        "deterministic": str(order.kind == "format-direct"),
+    }
+    return writer.format("heliograph").options(**given)
+
+
 def _made(rows: DataFrame, kind: str) -> Any:
     drawn = sql.concat(sql.col("value"), sql.lit("#"), sql.rand().cast("string"))
-    if kind == "direct":
+    if kind.endswith("direct"):
         return rows.select("key", "value", "headers", "timestamp")
     if kind == "stateful":
         bucket = sql.conv(sql.substring(sql.md5("value"), 1, 1), 16, 10).alias("bucket")

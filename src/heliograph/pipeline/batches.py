@@ -41,6 +41,7 @@ from heliograph.pipeline.notes import (
     first_claim,
     following,
     forgotten,
+    half_written,
     last_done,
     merged_ends,
     next_step,
@@ -98,6 +99,23 @@ class DirectOrder:
     starts: tuple[Mapping[TopicPartition, PartEnd], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectBatch:
+    """A batch whose tasks append what they compute."""
+
+    claim: Claim
+    done: Done | None
+    topics: TargetTopics
+    is_again: bool
+    """Some of it may be written."""
+
+    def starts(self, task: int) -> dict[TopicPartition, PartEnd]:
+        return task_starts(self.claim, self.done, self.claim.producers[task][0])
+
+    def stamp(self, task: int) -> Stamp:
+        return Stamp(*self.claim.producers[task])
+
+
 class DirectWork(Protocol):
     """Tasks that compute rows and append them themselves."""
 
@@ -151,6 +169,13 @@ class PipelineTarget:
         """The number of a batch that follows all others, for who has none of their own."""
         return self._ledger.ask(self.flow, following)
 
+    def begun_batch(self) -> int:
+        """The number of the one that is half written. Raises `PipelineRefused` where none is."""
+        left = self._ledger.ask(self.flow, half_written)
+        if left is None:
+            raise PipelineRefused(f"pipeline {self.flow}: no batch was begun")
+        return left.batch
+
     def write(
         self,
         batch: int,
@@ -173,7 +198,8 @@ class PipelineTarget:
             case GoOn(claim):
                 parts = self._read_manifest(claim)
             case Begin() if direct is not None:
-                return self._write_direct(self._begin_direct(batch, query, direct), direct)
+                claim = self._begin_direct(batch, query, direct.task_count())
+                return self._write_direct(claim, direct)
             case Begin():
                 claim, parts = self._begin(batch, query, stage)
         ends = self._append_all(claim, parts, append)
@@ -274,7 +300,7 @@ class PipelineTarget:
             raise PipelineRefused(f"{len(missing)} target partitions were not written")
         return ends
 
-    def _begin_direct(self, batch: int, query: str, direct: DirectWork) -> Claim:
+    def _begin_direct(self, batch: int, query: str, count: int) -> Claim:
         if self._topic is None:
             raise PipelineRefused("a pipeline that is declared deterministic needs a topic")
         topics = self.topics()
@@ -284,7 +310,6 @@ class PipelineTarget:
             for name in sorted(names)
             for number in range(topics.partition_counts[name])
         ]
-        count = direct.task_count()
         producers = self._ledger.ask(self.flow, producers_of)
         if len(producers) < count:
             producers += asyncio.run(self._new_producers(count - len(producers)))
@@ -308,38 +333,69 @@ class PipelineTarget:
         probe(PIPELINE_CLAIMED)
         return counts
 
-    def _write_direct(self, claim: Claim, direct: DirectWork | None) -> WrittenBatch:
-        if direct is None:
+    def begin_direct(self, batch: int, query: str, producers_max: int) -> DirectBatch | None:
+        """A batch for tasks that nobody has counted yet; None where all of it is written.
+
+        They append, and then `finish_direct` notes it. Where `is_again` they may not: see
+        `direct_writer`.
+        """
+        match self._step(batch, query):
+            case AlreadyDone():
+                return None
+            case GoOn(claim) if claim.producers:
+                is_again = True
+            case GoOn():
+                raise PipelineRefused(
+                    f"batch {batch} was begun by a pipeline not declared deterministic, and is "
+                    "half written: take `deterministic` back until that batch is done"
+                )
+            case Begin():
+                claim, is_again = self._begin_direct(batch, query, producers_max), False
+        return self._direct(claim, is_again=is_again)
+
+    def finish_direct(
+        self, direct: DirectBatch, written: Sequence[tuple[PartEnd, int]]
+    ) -> WrittenBatch:
+        records = sum(count for _, count in written)
+        return self._note(direct.claim, records, [end for end, _ in written])
+
+    def _write_direct(self, claim: Claim, work: DirectWork | None) -> WrittenBatch:
+        if work is None:
             raise PipelineRefused(
                 f"batch {claim.batch} was begun by a pipeline declared deterministic, and is half "
                 "written: declare it so until that batch is done"
             )
-        if direct.task_count() != len(claim.producers):
+        if work.task_count() != len(claim.producers):
             raise PipelineRefused(
                 f"batch {claim.batch} was begun by {len(claim.producers)} tasks, and "
-                f"{direct.task_count()} would go on: declared deterministic, it must read "
+                f"{work.task_count()} would go on: declared deterministic, it must read "
                 "as it did until the batch is done"
             )
+        direct = self._direct(claim, is_again=True)
+        if direct is None:
+            return WrittenBatch(batch=claim.batch, records=0, ends=())
+        order = DirectOrder(
+            id=f"{claim.batch}-{claim.token}",
+            cluster=self._cluster,
+            topics=direct.topics,
+            at_ms=claim.at_ms,
+            stamps=tuple(direct.stamp(task) for task in range(len(claim.producers))),
+            starts=tuple(direct.starts(task) for task in range(len(claim.producers))),
+        )
+        return self.finish_direct(direct, list(work.run(order)))
+
+    def _direct(self, claim: Claim, *, is_again: bool) -> DirectBatch | None:
         step, done = self._ledger.ask(
             self.flow, lambda view: (self._next(view, claim.batch, claim.query), last_done(view))
         )
         # A copy of the query may have written it since it was looked at: its rows lie before the
         # ends of what is done, and would be written again behind them.
         if isinstance(step, AlreadyDone):
-            return WrittenBatch(batch=claim.batch, records=0, ends=())
+            return None
         # As many partitions as there were: with more, keys would go elsewhere at another try.
         counts = dict(Counter(start.topic for start in claim.starts))
-        order = DirectOrder(
-            id=f"{claim.batch}-{claim.token}",
-            cluster=self._cluster,
-            topics=replace(self.topics(), partition_counts=counts),
-            at_ms=claim.at_ms,
-            stamps=tuple(Stamp(*producer) for producer in claim.producers),
-            starts=tuple(task_starts(claim, done, producer) for producer, _ in claim.producers),
-        )
-        written = list(direct.run(order))
-        records = sum(count for _, count in written)
-        return self._note(claim, records, [end for end, _ in written])
+        topics = replace(self.topics(), partition_counts=counts)
+        return DirectBatch(claim=claim, done=done, topics=topics, is_again=is_again)
 
     async def _new_producers(self, count: int) -> tuple[tuple[int, int], ...]:
         cluster = open_cluster(self._cluster, "producer")

@@ -174,8 +174,11 @@ def _sync(path: str) -> None:
 class Stager(Packer):
     """The rows of one task in a file of the batch's folder."""
 
-    def __init__(self, folder: Folder, topics: TargetTopics, task: int) -> None:
-        super().__init__(topics, task, at_ms=now_ms())
+    def __init__(
+        self, folder: Folder, topics: TargetTopics, task: int, *, at_ms: int | None = None
+    ) -> None:
+        """Rows without a timestamp have the present moment unless `at_ms` is given."""
+        super().__init__(topics, task, at_ms=now_ms() if at_ms is None else at_ms)
         self._folder = folder
         self._name = f"{task:06d}-{uuid.uuid4().hex[:12]}.batches"
         self._pieces: dict[TopicPartition, list[Piece]] = {}

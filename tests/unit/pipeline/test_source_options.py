@@ -33,9 +33,8 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning(given: dict[str
 
 
 def test_names_count_in_any_case_as_spark_gives_them(given: dict[str, str]) -> None:
-    options = source_options({**given, "maxrecordspertrigger": "5"}, is_stream=True)
-
-    assert options.records_max == 5
+    for name in ("maxrecordspertrigger", "maxOffsetsPerTrigger", "trigger.records.max"):
+        assert source_options({**given, name: "5"}, is_stream=True).records_max == 5
 
 
 @pytest.mark.parametrize(
