@@ -67,6 +67,8 @@ from heliograph.wire.batch import Stamp
 
 log = logging.getLogger("heliograph")
 
+INCOMING: Final = "incoming-"
+"""What tasks stage before the number of their batch is known."""
 _MANIFEST: Final = "manifest.json"
 _TOPICS_S: Final = 30.0
 _BROKER_DEFAULT: Final = -1
@@ -420,11 +422,13 @@ class PipelineTarget:
         return WrittenBatch(batch=claim.batch, records=records, ends=tuple(ends))
 
     def _remove_before(self, claim: Claim) -> None:
-        """This batch's folder stays: by it a replay knows that it is of the same query."""
+        """This batch's folder stays: by it a replay knows that it is of the same query. What a
+        writer that died has left is of no batch."""
         kept = _folder_name(claim.batch, claim.token)
         for name in self._folder.names():
             number = name.partition("-")[0]
-            if number.isdigit() and int(number) <= claim.batch and name != kept:
+            is_before = number.isdigit() and int(number) <= claim.batch and name != kept
+            if is_before or name.startswith(INCOMING):
                 self._folder.child(name).remove()
 
     def _has(self, batch: int, token: str) -> bool:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from heliograph.broker.cluster import open_cluster
 from heliograph.errors import MirrorError, PipelineRefused
 from heliograph.pipeline.append import StagedFiles
-from heliograph.pipeline.batches import DirectBatch, PipelineTarget, pipeline_folder
+from heliograph.pipeline.batches import INCOMING, DirectBatch, PipelineTarget, pipeline_folder
 from heliograph.pipeline.direct import DirectAppender, DirectPacker, require_untouched
 from heliograph.pipeline.direct_task import with_counts
 from heliograph.pipeline.notes import PartEnd
@@ -33,8 +33,6 @@ from heliograph.pipeline.staging_task import columns_of, prepared
 if TYPE_CHECKING:
     from heliograph.config.schema import ClusterConfig
 
-INCOMING: Final = "incoming-"
-"""What tasks stage before the number of their batch is known."""
 TASKS_MAX: Final = 256
 """Of a batch: so many producers are claimed."""
 _BATCH_ID: Final = "streaming.sql.batchId"

@@ -30,10 +30,9 @@ from heliograph.broker.admin import ClusterAdmin
 from heliograph.errors import InvariantError, MirrorError, PipelineRefused
 from heliograph.pipeline.append import PartToAppend
 from heliograph.pipeline.append_task import AppendOrder, append_here
-from heliograph.pipeline.batches import PipelineTarget, pipeline_folder
+from heliograph.pipeline.batches import INCOMING, PipelineTarget, pipeline_folder
 from heliograph.pipeline.columns import require_columns
 from heliograph.pipeline.direct_writer import (
-    INCOMING,
     Computed,
     DirectTasks,
     commit_direct,
