@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("heliograph")
 
+T = TypeVar("T")
 _ROWS: Final = 10_000
 _BEHIND_S_MAX: Final = 20.0
 _BEHIND_S: Final = 0.2
@@ -182,28 +183,31 @@ class _Pending:
     def batch(self) -> Any:
         pieces, rows = self._pieces, self.rows
         self._pieces, self.rows = [], 0
-        times, keys, values = (
-            list(chain.from_iterable(each.columns[field] for each in pieces)) for field in range(3)
-        )
-        offsets = [
-            np.arange(each.offset, each.offset + each.count, dtype=np.int64) for each in pieces
-        ]
-        columns = {
-            "topic": pa.repeat(pa.scalar(self._stretch.at.topic, pa.string()), rows),
-            "partition": pa.repeat(pa.scalar(self._stretch.at.partition, pa.int32()), rows),
-            "offset": pa.array(np.concatenate(offsets)),
-            "timestamp": _times(times),
-            "timestampType": _repeated([(each.count, each.time_kind) for each in pieces]),
-            "key": pa.array(keys, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-            "leaderEpoch": _repeated([(each.count, each.leader_epoch) for each in pieces]),
+        made: dict[str, Callable[[], Any]] = {
+            "topic": lambda: pa.repeat(pa.scalar(self._stretch.at.topic, pa.string()), rows),
+            "partition": lambda: pa.repeat(pa.scalar(self._stretch.at.partition, pa.int32()), rows),
+            "offset": lambda: pa.array(
+                np.concatenate(
+                    [np.arange(each.offset, each.offset + each.count) for each in pieces],
+                    dtype=np.int64,
+                )
+            ),
+            "timestamp": lambda: _times(_joined(each.columns.times_ms for each in pieces)),
+            "timestampType": lambda: _repeated([(each.count, each.time_kind) for each in pieces]),
+            "key": lambda: pa.array(_joined(each.columns.keys for each in pieces), pa.binary()),
+            "value": lambda: pa.array(_joined(each.columns.values for each in pieces), pa.binary()),
+            "leaderEpoch": lambda: _repeated([(each.count, each.leader_epoch) for each in pieces]),
+            "headers": lambda: headers_array(_headers(pieces)),
         }
-        if "headers" in self._schema.names:
-            columns["headers"] = headers_array(_headers(pieces))
+        # What nobody looks at is not made (`pruning`).
         return pa.RecordBatch.from_arrays(
-            [columns[name].cast(self._schema.field(name).type) for name in self._schema.names],
+            [made[name]().cast(self._schema.field(name).type) for name in self._schema.names],
             schema=self._schema,
         )
+
+
+def _joined(parts: Iterable[Sequence[T]]) -> list[T]:
+    return list(chain.from_iterable(parts))
 
 
 def _headers(pieces: Sequence[_Taken]) -> list[Any]:

@@ -34,7 +34,12 @@ from heliograph.pipeline.offsets import (
     stretches,
 )
 from heliograph.pipeline.reading import read_stretch
-from heliograph.pipeline.source_options import SourceOptions, source_options
+from heliograph.pipeline.source_options import (
+    COLUMNS,
+    SourceOptions,
+    columns_of,
+    source_options,
+)
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -50,11 +55,6 @@ except ImportError:  # PySpark before 4.2 has no admission control
 
 log: Final = logging.getLogger("heliograph")
 
-_COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
-    "timestampType int, leaderEpoch int"
-)
-_HEADERS: Final = ", headers array<struct<key:string,value:binary>>"
 FORMAT: Final = "heliograph"
 
 
@@ -75,8 +75,7 @@ class HeliographSource(DataSource):  # type: ignore[misc]
         return FORMAT
 
     def schema(self) -> str:
-        has_headers = str(self.options.get("includeHeaders", "true")).lower() != "false"
-        return _COLUMNS + (_HEADERS if has_headers else "")
+        return ", ".join(f"{name} {COLUMNS[name]}" for name in columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = source_options(self.options, is_stream=False, clusters=self.clusters)

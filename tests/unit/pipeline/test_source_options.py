@@ -11,6 +11,7 @@ from heliograph.pipeline.source_options import (
     AtOffsets,
     AtTime,
     AtWord,
+    columns_of,
     source_options,
 )
 
@@ -90,3 +91,13 @@ def test_what_is_wrong_is_said(given: dict[str, str], change: dict[str, str], wo
 
 def test_credentials_do_not_show_in_the_repr(given: dict[str, str]) -> None:
     assert "cluster" not in repr(source_options(given, is_stream=True))
+
+
+def test_only_the_columns_that_are_asked_for_are_read_in_an_order_of_their_own() -> None:
+    assert columns_of({})[-1] == "headers"
+    assert columns_of({"includeHeaders": "False", "columns": "value, key,headers"}) == [
+        "key",
+        "value",
+    ]
+    with pytest.raises(ConfigError, match="there is no color"):
+        columns_of({"columns": "color"})
