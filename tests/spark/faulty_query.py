@@ -57,8 +57,8 @@ def main(order: FaultyOrder) -> None:
     hold = partial(_hold, str(held_folder(order)), order.holds)
     if order.holds:
         probe.install(hold)
-        sink_module.append_unit = partial(_one_by_one, hold)  # type: ignore[assignment]
-        sink_module.append_computed = partial(_computed, hold)  # type: ignore[assignment]
+        sink_module.append_unit = partial(_one_by_one, hold)  # type: ignore[attr-defined]
+        sink_module.append_computed = partial(_computed, hold)  # type: ignore[attr-defined]
     with running_session(engine(order.master, spark=spark_settings)) as context:
         spark = SparkSession(context)
         sink = heliograph.exactly_once(

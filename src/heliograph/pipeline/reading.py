@@ -50,7 +50,7 @@ class _Taken(NamedTuple):
     leader_epoch: int
 
     @property
-    def count(self) -> int:
+    def record_count(self) -> int:
         return len(self.columns.times_ms)
 
 
@@ -178,7 +178,7 @@ class _Pending:
 
     def add(self, piece: _Taken) -> None:
         self._pieces.append(piece)
-        self.rows += piece.count
+        self.rows += piece.record_count
 
     def batch(self) -> Any:
         pieces, rows = self._pieces, self.rows
@@ -188,15 +188,19 @@ class _Pending:
             "partition": lambda: pa.repeat(pa.scalar(self._stretch.at.partition, pa.int32()), rows),
             "offset": lambda: pa.array(
                 np.concatenate(
-                    [np.arange(each.offset, each.offset + each.count) for each in pieces],
+                    [np.arange(each.offset, each.offset + each.record_count) for each in pieces],
                     dtype=np.int64,
                 )
             ),
             "timestamp": lambda: _times(_joined(each.columns.times_ms for each in pieces)),
-            "timestampType": lambda: _repeated([(each.count, each.time_kind) for each in pieces]),
+            "timestampType": lambda: _repeated(
+                [(each.record_count, each.time_kind) for each in pieces]
+            ),
             "key": lambda: pa.array(_joined(each.columns.keys for each in pieces), pa.binary()),
             "value": lambda: pa.array(_joined(each.columns.values for each in pieces), pa.binary()),
-            "leaderEpoch": lambda: _repeated([(each.count, each.leader_epoch) for each in pieces]),
+            "leaderEpoch": lambda: _repeated(
+                [(each.record_count, each.leader_epoch) for each in pieces]
+            ),
             "headers": lambda: headers_array(_headers(pieces)),
         }
         # What nobody looks at is not made (`pruning`).
@@ -212,7 +216,9 @@ def _joined(parts: Iterable[Sequence[T]]) -> list[T]:
 
 def _headers(pieces: Sequence[_Taken]) -> list[Any]:
     none: tuple[Any, ...] = ()
-    return list(chain.from_iterable(each.columns.headers or [none] * each.count for each in pieces))
+    return list(
+        chain.from_iterable(each.columns.headers or [none] * each.record_count for each in pieces)
+    )
 
 
 def _times(times_ms: Sequence[int]) -> Any:

@@ -68,7 +68,7 @@ def test_a_task_of_another_batch_than_the_checkpoint_says_appends_nothing(
         def partitionId(self) -> int:
             return 1
 
-    monkeypatch.setattr(direct_writer.TaskContext, "get", lambda: Context())
+    monkeypatch.setattr("pyspark.TaskContext.get", lambda: Context())
     _, wrong = planned(checkpoint_at(tmp_path, 3))
 
     assert "batch 3 is next, and Spark that it is 4" in wrong.stage(iter(())).problem
