@@ -24,8 +24,6 @@ from pyspark.sql import functions as sql
 import heliograph
 from heliograph import probe
 from heliograph.errors import MirrorError
-from heliograph.pipeline.pruning import columns_used
-from heliograph.pipeline.source_options import COLUMNS
 from tests.spark.killed_writer import KilledSource
 from tests.spark.kit import engine, running_session
 
@@ -86,7 +84,6 @@ def main(order: Order) -> None:
         document = {
             "said": said,
             "read": _batch_read(spark, order),
-            "pruned": _pruned(spark, order),
             "refused": _refusals(spark, order) if order.steps else [],
             "format": _through_format(spark, order) if order.format_topic else [],
             "direct": _directly(spark, order) if order.direct_topic else "",
@@ -289,20 +286,6 @@ def _batch_read(spark: SparkSession, order: Order) -> list[list[Any]]:
         )
     )
     return [list(row) for row in rows.collect()]
-
-
-def _pruned(spark: SparkSession, order: Order) -> list[list[str] | None]:
-    """The columns of the source that each of these looks at."""
-    rows = _source(spark.readStream, order).load()
-    made = (
-        rows,
-        rows.select("key"),
-        rows.where("offset % 2 = 0").select("value"),
-        rows.selectExpr("to_json(struct(*)) as value"),
-        rows.groupBy("key").count(),
-        rows.mapInArrow(lambda batches: batches, rows.schema).select("key"),
-    )
-    return [columns_used(each, list(COLUMNS)) for each in made]
 
 
 def _refusals(spark: SparkSession, order: Order) -> list[str]:

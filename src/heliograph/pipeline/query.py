@@ -26,11 +26,9 @@ from heliograph.ledger.pipeline_note import PipelineFigures, PipelineState
 from heliograph.model import ClusterAlias
 from heliograph.pipeline.columns import require_columns
 from heliograph.pipeline.packing import OnError
-from heliograph.pipeline.pruning import columns_used
 from heliograph.pipeline.reasons import reason_of
 from heliograph.pipeline.sink import ExactlyOnce
 from heliograph.pipeline.source import FORMAT, HeliographSource
-from heliograph.pipeline.source_options import COLUMNS
 from heliograph.wire.compression import Codec
 
 VIEW: Final = "records"
@@ -171,10 +169,6 @@ class PipelineQuery:
             .option("maxRecordsPerTrigger", str(pipeline.records_max))
         )
         made = transformed(spark, order, reader.load())
-        columns = columns_used(made, list(COLUMNS))
-        if columns is not None:
-            reader = reader.option("columns", ",".join(columns))
-            made = transformed(spark, order, reader.load())
         if not made.isStreaming:
             raise PipelineRefused("the rows do not come from `records`: nothing would ever be read")
         writer = (

@@ -203,7 +203,7 @@ class _Pending:
             ),
             "headers": lambda: headers_array(_headers(pieces)),
         }
-        # What nobody looks at is not made (`pruning`).
+        # What nobody asked for is not made.
         return pa.RecordBatch.from_arrays(
             [made[name]().cast(self._schema.field(name).type) for name in self._schema.names],
             schema=self._schema,
