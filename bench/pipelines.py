@@ -1,6 +1,6 @@
 """Pipelines against MirrorMaker 2, in the same run on the same two brokers.
 
-    python -m bench.pipelines [--records 5000000] [--rounds 3] [--row identity]
+    python -m bench.pipelines [--records 5000000] [--rounds 3] [--row identity] [--add]
 
 Rows: `count` (the source alone, into `count()`), `identity` (every record staged and written),
 `deterministic` (the same, declared so: nothing is staged; MirrorMaker 2 is `identity`'s),
@@ -9,7 +9,8 @@ Rows: `count` (the source alone, into `count()`), `identity` (every record stage
 the file, run by `heliograph run`. MirrorMaker 2 is timed from the first record on the target. A
 pipeline is timed twice: so (`steady`), and from the moment its query begins (`heliograph`), with
 all that a new JVM and the first micro-batch cost. Every run must leave as many rows as there should
-be. Writes bench/results/pipelines/pipelines.json.
+be. Writes bench/results/pipelines/pipelines.json; with `--add` what it holds of as many records
+stays, so that rows and rounds may be run one by one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 
 from heliograph.clock import monotonic_s
+from heliograph.errors import BenchError
 from heliograph_tools.bench.filling import fill_topic
 from heliograph_tools.bench.machine import this_machine
 from heliograph_tools.bench.mirror import MirrorProcess, running
@@ -100,6 +102,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--row", action="append", choices=ROWS)
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--add", action="store_true")
     asked = parser.parse_args()
     rows = asked.row or list(ROWS)
     machine = this_machine()
@@ -108,11 +111,12 @@ def main() -> None:
         open_stage(Path(folder)) as stage,
     ):
         runs = _measured(stage, rows, asked.records, asked.rounds)
+    if asked.add:
+        runs = [*_earlier(asked.results, asked.records), *runs]
     asked.results.parent.mkdir(parents=True, exist_ok=True)
     document = {
         "machine": asdict(machine),
         "records": asked.records,
-        "rounds": asked.rounds,
         "medians": _medians(runs),
         "runs": [asdict(run) for run in runs],
     }
@@ -120,10 +124,20 @@ def main() -> None:
     print(json.dumps(document["medians"], indent=2))
 
 
+def _earlier(results: Path, records: int) -> list[Run]:
+    """Raises `BenchError` for runs that cannot be compared with those of now."""
+    if not results.exists():
+        return []
+    document = json.loads(results.read_text(encoding="utf-8"))
+    if document["records"] != records:
+        raise BenchError(f"{results} is of {document['records']:,} records")
+    return [Run(**run) for run in document["runs"]]
+
+
 def _measured(stage: Stage, rows: list[str], records: int, rounds: int) -> list[Run]:
     records -= records % (PARTITIONS * KEPT)
     plain, marked = f"{_ROW_NAME}-plain", f"{_ROW_NAME}-marked"
-    if set(rows) - {"filter"}:
+    if set(rows) - {"filter", "restart"}:
         stage.create_source_topic(plain, PARTITIONS)
         fill_topic(stage.source_address, plain, _row(records))
     if "filter" in rows:

@@ -12,13 +12,14 @@ from confluent_kafka import TopicPartition as Committed
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from heliograph.errors import OffsetGone
+from heliograph.errors import OffsetGone, PipelineRefused
+from heliograph.pipeline import reading
 from heliograph.pipeline.source import StreamReader
 from heliograph.pipeline.source_options import source_options
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.mirror import write_config
 from tests.kit.records import NewRec, produce
-from tests.kit.topics import create_topic, delete_records_before
+from tests.kit.topics import create_topic, delete_records_before, delete_topic
 
 Open = Callable[..., StreamReader]
 SCHEMA = StructType(
@@ -114,3 +115,53 @@ def test_records_that_are_gone_end_the_query_or_are_left_out(
 
     assert [offset for offset, _ in found] == [4, 5, 6, 7, 8, 9]
     assert "4 offsets from 0 on are gone" in caplog.text
+
+
+def test_a_log_that_ends_before_what_was_planned_is_waited_for_and_then_refused(
+    pair: dict[str, LocalCluster],
+    opened: Open,
+    topic: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As behind a new leader that does not know yet how far its followers are."""
+    name, later = topic("in"), reading._later
+    create_topic(pair["A"], name)
+    produce(pair["A"], name, [NewRec(value=b"%d" % n) for n in range(10)])
+
+    async def grown(*given: Any) -> None:
+        produce(pair["A"], name, [NewRec(value=b"late")])
+        await later(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "_later", grown)
+        found = rows(opened(subscribe=name), at(name, 0), at(name, 12))
+    monkeypatch.setattr(reading, "_BEHIND_S_MAX", 0.5)
+    with pytest.raises(PipelineRefused, match="ends at offset 12, and it had records up to 20"):
+        rows(opened(subscribe=name), at(name, 0), at(name, 20))
+    lenient = rows(opened(subscribe=name, failOnDataLoss="false"), at(name, 9), at(name, 20))
+
+    assert [offset for offset, _ in found] == list(range(12))
+    assert [offset for offset, _ in lenient] == [9, 10, 11]
+    assert "ends at offset 12" in caplog.text
+
+
+def test_a_topic_that_is_not_the_one_that_was_read_is_refused(
+    pair: dict[str, LocalCluster], opened: Open, topic: Any
+) -> None:
+    name = topic("in")
+    create_topic(pair["A"], name)
+    produce(pair["A"], name, [NewRec(value=b"%d" % n) for n in range(10)])
+    reader = opened(subscribe=name)
+    assert reader.latestOffset(at(name, 0), None) == at(name, 10)
+
+    with pytest.raises(PipelineRefused, match="ends at offset 10, and 11 were read"):
+        reader.latestOffset(at(name, 11), None)
+    with pytest.raises(PipelineRefused, match="which ends at 10"):
+        opened(subscribe=name, startingOffsets=f'{{"{name}": {{"0": 11}}}}').initialOffset()
+    delete_topic(pair["A"], name)
+    create_topic(pair["A"], name)
+    produce(pair["A"], name, [NewRec(value=b"%d" % n) for n in range(20)])
+
+    with pytest.raises(PipelineRefused, match="was deleted and created again"):
+        reader.latestOffset(at(name, 10), None)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
@@ -18,9 +20,12 @@ from heliograph.pipeline.append import PartToAppend
 from heliograph.pipeline.append_task import AppendOrder, append_here
 from heliograph.pipeline.batches import DirectOrder, PipelineTarget, WrittenBatch
 from heliograph.pipeline.direct import DirectAppender, DirectPacker
+from heliograph.pipeline.direct_writer import Computed, commit_direct, planned_direct
 from heliograph.pipeline.notes import PartEnd
 from heliograph.pipeline.packing import Columns, TargetTopics
+from heliograph.pipeline.sink_options import SinkOptions
 from heliograph.pipeline.staging import Folder, StagedPart, Stager
+from heliograph.wire.compression import Codec
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.mirror import write_config
 from tests.kit.records import numbered, produce, read_all
@@ -151,6 +156,68 @@ def test_another_copy_of_a_query_is_refused(
     assert found(pair, target) == [b"a", b"b"]
 
 
+def test_a_copy_that_staged_for_so_long_that_its_batch_is_forgotten_is_refused(
+    pair: dict[str, LocalCluster], target: str, opened: Open
+) -> None:
+    first, second = opened("staged"), opened("copied")
+    values = [b"%02d" % number for number in range(13)]
+
+    def late(folder: Folder, topics: TargetTopics) -> list[StagedPart]:
+        for number, value in enumerate(values):
+            write(first, number, value)
+        return stage(b"again")(folder, topics)
+
+    with pytest.raises(PipelineRefused, match="too old"):
+        second.write(0, QUERY, late, append)
+    write(first, len(values), b"last")
+
+    assert found(pair, target) == [*values, b"last"]
+
+
+def test_a_copy_that_computes_what_was_written_meanwhile_writes_nothing(
+    pair: dict[str, LocalCluster], target: str, opened: Open
+) -> None:
+    first, second = opened("staged"), opened("copied")
+    rows = Computing(b"a", b"b", b"c")
+
+    copied: list[WrittenBatch] = []
+
+    class Late(Computing):
+        def task_count(self) -> int:
+            if not copied:
+                copied.append(first.write(0, QUERY, stage(), append, rows))
+            return super().task_count()
+
+    written = second.write(0, QUERY, stage(), append, Late(b"a", b"b", b"c"))
+
+    assert (copied[0].records, written.records) == (3, 0)
+    assert found(pair, target) == [b"a", b"b", b"c"]
+
+
+def test_no_batch_is_taken_for_another_that_is_half_written(
+    pair: dict[str, LocalCluster], target: str, opened: Open
+) -> None:
+    """Both have rows of the same number and size, so their pieces end at the same positions."""
+
+    def dies(order: AppendOrder, parts: Sequence[PartToAppend]) -> list[PartEnd]:
+        append(order, parts)
+        raise KeyboardInterrupt
+
+    pipeline = opened("staged")
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.write(pipeline.next_batch(), "", stage(b"first"), dies)
+
+    again = opened("staged")
+    with pytest.raises(PipelineRefused, match="write it again by its number, 0"):
+        again.next_batch()
+    with pytest.raises(PipelineRefused, match="batch 0 is half written"):
+        again.write(1, "", stage(b"other"), append)
+    again.write(0, "", stage(b"first"), append)
+    again.write(again.next_batch(), "", stage(b"other"), append)
+
+    assert found(pair, target) == [b"first", b"other"]
+
+
 def test_a_half_written_batch_waits_for_its_staging_folder(
     pair: dict[str, LocalCluster], target: str, opened: Open, tmp_path: Path
 ) -> None:
@@ -234,6 +301,61 @@ def test_a_deterministic_batch_is_appended_as_it_is_computed(
     assert write(pipeline, 2, b"d", b"e").records == 2
     assert direct(3, b"f", b"g") == 2 and COUNTS[-1] == {target: 3}
     assert found(pair, target) == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+
+
+def test_rows_that_another_try_sends_to_another_partition_are_refused(
+    pair: dict[str, LocalCluster], target: str, opened: Open
+) -> None:
+    """What is wrongly declared deterministic: the first try had a row for either partition."""
+    pipeline = opened("staged")
+    with pytest.raises(PipelineRefused, match="killed"):
+        pipeline.write(0, QUERY, stage(), append, Computing(b"a", b"b", b"c", ends_after=2))
+
+    with pytest.raises(PipelineRefused, match="fewer rows than are in the log"):
+        pipeline.write(0, QUERY, stage(), append, Computing(b"a"))
+
+    assert found(pair, target) == [b"a", b"b"]
+
+
+def test_tasks_that_nobody_has_counted_write_each_row_once(
+    pair: dict[str, LocalCluster], target: str, opened: Open, tmp_path: Path
+) -> None:
+    """As `format("heliograph")` has them: the first try dies, and the next has other tasks."""
+    config = load_config(tmp_path / "mm2.properties").clusters[ClusterAlias("B")]
+    options = SinkOptions(
+        cluster=config,
+        name=opened("staged").flow.source.removeprefix("pipeline."),
+        staging=str(tmp_path / "staged"),
+        topic=target,
+        codec=Codec.NONE,
+        replication_factor=1,
+        is_deterministic=True,
+    )
+
+    def tried(number: int, *rows: list[bytes]) -> list[Computed]:
+        given = replace(options, batch=number)
+        tasks = planned_direct(given, opened("staged"), QUERY, is_stream=False)
+        return [tasks.computed(task, iter([arrow(each)])) for task, each in enumerate(rows)]
+
+    def write_all(number: int, *rows: list[bytes]) -> None:
+        computed = tried(number, *rows)
+        commit_direct(options, opened("staged"), QUERY, computed, number, lambda *_: None)
+
+    tried(0, [b"a", b"b"])
+    with pytest.raises(PipelineRefused, match="other rows than are in the log"):
+        write_all(0, [b"a"], [b"b", b"c"])
+    write_all(0, [b"a", b"b"], [b"c"])
+    write_all(0, [b"a", b"b"], [b"c"])
+    tried(1, [b"d"], [b"e"])
+    with pytest.raises(PipelineRefused, match="fewer rows than are in the log"):
+        write_all(1, [b"d", b"e"])
+    write_all(1, [b"d"], [b"e"])
+
+    assert found(pair, target) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def arrow(values: list[bytes]) -> Any:
+    return pa.RecordBatch.from_pydict({"value": values, "partition": [0] * len(values)})
 
 
 def test_a_target_that_refuses_rows_stalls_the_batch_until_it_takes_them(

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import random
 import shutil
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -20,62 +15,18 @@ from typing import Any
 import psutil
 import pytest
 
+from heliograph import probe
 from heliograph_tools.localkafka.cluster import LocalCluster
 from heliograph_tools.localkafka.spec import ClusterSpec
 from tests.kit.clusters import ClusterFactory
+from tests.kit.faulty_runs import FaultyRun, disturbed, to_the_end
 from tests.kit.mirror import write_config
 from tests.kit.records import Rec, numbered, produce, read_all
 from tests.kit.topics import create_topic
-from tests.spark.faulty_query import FaultyOrder
-from tests.spark.kit import REPOSITORY
+from tests.spark.faulty_query import BETWEEN, FaultyOrder
 from tests.spark.standalone import standalone
 
 pytestmark = pytest.mark.timeout(1_200)
-
-RUNS_MAX = 40
-_EXECUTOR = "CoarseGrainedExecutorBackend"
-
-
-def begun(order: FaultyOrder, folder: Path) -> subprocess.Popen[str]:
-    file = folder / f"order-{time.monotonic_ns()}.json"
-    file.write_text(json.dumps(asdict(order)), encoding="utf-8")
-    paths = os.pathsep.join(map(str, (REPOSITORY / "src", REPOSITORY)))
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.faulty_query", str(file)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-
-
-def kill_family(process: subprocess.Popen[str]) -> None:
-    """The driver first; then its JVM and workers, which would end a moment later."""
-    family = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    for member in family:
-        with suppress(psutil.NoSuchProcess):
-            member.kill()
-    process.communicate()
-
-
-def to_the_end(order: FaultyOrder, folder: Path, kills: int, seed: int) -> None:
-    """Run again and again, so many times only for some seconds of work."""
-    drawn = random.Random(seed)
-    for run in range(RUNS_MAX):
-        process = begun(order, folder)
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("begins"):
-                break
-        try:
-            process.communicate(timeout=drawn.uniform(1.0, 15.0) if run < kills else 500)
-        except subprocess.TimeoutExpired:
-            kill_family(process)
-            continue
-        if process.returncode == 0:
-            return
-    raise AssertionError(f"not at its end after {RUNS_MAX} runs")
 
 
 def order_of(
@@ -112,7 +63,7 @@ def assert_each_once(pair: dict[str, LocalCluster], order: FaultyOrder, times: i
     assert there == Counter({value: times * count for value, count in wanted.items()})
 
 
-@pytest.mark.parametrize("kind", ["random", "repartitioned", "direct"])
+@pytest.mark.parametrize("kind", ["random", "repartitioned", "direct", "format", "format-direct"])
 def test_a_driver_that_is_killed_again_and_again_writes_each_row_once(
     pair: dict[str, LocalCluster], tmp_path: Path, topic: Any, kind: str
 ) -> None:
@@ -140,6 +91,10 @@ def test_a_query_with_state_that_is_killed_has_the_right_totals(
 
     to_the_end(order, tmp_path, kills=4, seed=3)
 
+    assert_totals(pair, order)
+
+
+def assert_totals(pair: dict[str, LocalCluster], order: FaultyOrder) -> None:
     wanted = Counter(
         str(int(md5(value).hexdigest()[0], 16)).encode()
         for value in marked(read_all(pair["A"], order.source_topic)).elements()
@@ -160,29 +115,13 @@ def test_executors_that_are_killed_cost_no_row(
     master = "local-cluster[2,1,1024]"
     order = order_of(pair, tmp_path, topic, 120_000, kind=kind, master=master)
 
-    process = begun(order, tmp_path)
-    killed = kill_executors(process, 3)
-    said, _ = process.communicate(timeout=500)
-    if process.returncode != 0:
-        to_the_end(order, tmp_path, kills=0, seed=0)
+    query = FaultyRun(order, tmp_path)
+    query.await_begin()
+    killed = query.kill_executors(3)
+    query.finish()
 
-    assert killed == 3, said
+    assert killed == 3, query.said
     assert_each_once(pair, order)
-
-
-def kill_executors(process: subprocess.Popen[str], count: int) -> int:
-    """One after the other, each some seconds after it has appeared; how many were."""
-    seen, killed, until = set[int](), 0, time.monotonic() + 240
-    while killed < count and process.poll() is None and time.monotonic() < until:
-        time.sleep(4)
-        with suppress(psutil.NoSuchProcess):
-            for member in psutil.Process(process.pid).children(recursive=True):
-                if member.pid not in seen and any(_EXECUTOR in word for word in member.cmdline()):
-                    seen.add(member.pid)
-                    member.kill()
-                    killed += 1
-                    break
-    return killed
 
 
 def test_a_worker_of_a_standalone_cluster_that_is_killed_costs_no_row(
@@ -192,17 +131,13 @@ def test_a_worker_of_a_standalone_cluster_that_is_killed_costs_no_row(
         worker = cluster.start_worker()
         cluster.start_worker()
         order = order_of(pair, tmp_path, topic, 120_000, kind="random", master=cluster.url)
-        process = begun(order, tmp_path)
-        assert process.stdout is not None
-        while not process.stdout.readline().startswith("begins"):
-            assert process.poll() is None
+        query = FaultyRun(order, tmp_path)
+        query.await_begin()
         time.sleep(8)
         for member in [*worker.children(recursive=True), worker]:
             with suppress(psutil.NoSuchProcess):
                 member.kill()
-        process.communicate(timeout=500)
-        if process.returncode != 0:
-            to_the_end(order, tmp_path, kills=0, seed=0)
+        query.finish()
 
     assert_each_once(pair, order)
 
@@ -213,39 +148,59 @@ def test_brokers_that_are_killed_cost_no_row(
     both = clusters(ClusterSpec(alias="A"), ClusterSpec(alias="B"))
     order = order_of(both, tmp_path, topic, 200_000, kind="random")
 
-    process = begun(order, tmp_path)
-    assert process.stdout is not None
-    while not process.stdout.readline().startswith("begins"):
-        assert process.poll() is None
+    query = FaultyRun(order, tmp_path)
+    query.await_begin()
     for alias in ("B", "A", "B"):
         time.sleep(4)
         both[alias].kill_broker(0)
         time.sleep(2)
         both[alias].start_broker(0)
-    process.communicate(timeout=500)
-    if process.returncode != 0:
-        to_the_end(order, tmp_path, kills=0, seed=0)
+    query.finish()
 
     assert_each_once(both, order)
 
 
+def killed_at(order: FaultyOrder, folder: Path, step: str) -> None:
+    """The first batch has come so far."""
+
+    class Over(Exception):
+        """Nothing more."""
+
+    def kill(query: FaultyRun) -> None:
+        query.kill()
+        raise Over
+
+    with suppress(Over):
+        disturbed(replace(order, holds=(step,)), folder, kill)
+
+
+@pytest.mark.parametrize("kind", ["random", "direct"])
 def test_two_copies_of_a_query_and_a_copied_checkpoint_repeat_nothing(
-    pair: dict[str, LocalCluster], tmp_path: Path, topic: Any
+    pair: dict[str, LocalCluster], tmp_path: Path, topic: Any, kind: str
 ) -> None:
-    order = order_of(pair, tmp_path, topic, 40_000, kind="random", records_max=5_000)
-    first = begun(order, tmp_path)
-    time.sleep(12)
-    kill_family(first)
-    if not Path(order.folder).exists():
-        to_the_end(replace(order, records_max=1_000_000), tmp_path, kills=0, seed=0)
+    order = order_of(pair, tmp_path, topic, 40_000, kind=kind, records_max=5_000)
+    killed_at(order, tmp_path, probe.PIPELINE_TO_NOTE)
     copy = replace(order, folder=str(tmp_path / "copy"))
     shutil.copytree(order.folder, copy.folder)
 
-    both = [begun(order, tmp_path), begun(copy, tmp_path)]
-    said = [process.communicate(timeout=500)[0] for process in both]
-    codes = [process.returncode for process in both]
+    both = [FaultyRun(order, tmp_path), FaultyRun(copy, tmp_path)]
+    codes = [query.code() for query in both]
 
-    assert 0 in codes, said
+    assert 0 in codes, [query.said for query in both]
+    assert_each_once(pair, order)
+
+
+@pytest.mark.parametrize("kind", ["random", "direct"])
+def test_a_query_that_runs_twice_in_one_folder_repeats_nothing(
+    pair: dict[str, LocalCluster], tmp_path: Path, topic: Any, kind: str
+) -> None:
+    order = order_of(pair, tmp_path, topic, 40_000, kind=kind, records_max=5_000)
+
+    both = [FaultyRun(order, tmp_path), FaultyRun(order, tmp_path)]
+    for query in both:
+        query.code()
+    to_the_end(order, tmp_path)
+
     assert_each_once(pair, order)
 
 
@@ -255,10 +210,8 @@ def test_several_queries_write_to_one_topic(
     order = order_of(pair, tmp_path, topic, 20_000, kind="random", records_max=5_000)
     other = replace(order, name=topic("p"), folder=str(tmp_path / "other"), kind="direct")
 
-    both = [begun(order, tmp_path), begun(other, tmp_path)]
-    for process in both:
-        said, _ = process.communicate(timeout=500)
-        assert process.returncode == 0, said
+    for query in [FaultyRun(order, tmp_path), FaultyRun(other, tmp_path)]:
+        assert query.code() == 0, query.said
 
     assert_each_once(pair, order, times=2)
 
@@ -267,12 +220,10 @@ def test_a_query_goes_on_with_another_number_of_partitions(
     pair: dict[str, LocalCluster], tmp_path: Path, topic: Any
 ) -> None:
     order = order_of(pair, tmp_path, topic, 10_000, kind="repartitioned", records_max=2_000)
-    first = begun(order, tmp_path)
-    time.sleep(14)
-    kill_family(first)
+    killed_at(order, tmp_path, BETWEEN)
 
     create_more(pair["B"], order.target_topic, 6)
-    to_the_end(replace(order, shuffle_partitions=5), tmp_path, kills=0, seed=0)
+    to_the_end(replace(order, shuffle_partitions=5), tmp_path)
 
     assert_each_once(pair, order)
 

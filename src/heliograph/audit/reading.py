@@ -26,7 +26,7 @@ from heliograph.wire.batch import MAGIC_AT, BatchHeader, parse_header, verify_cr
 from heliograph.wire.control import AbortedTransactions
 from heliograph.wire.fetch import FetchedPartition
 from heliograph.wire.legacy import legacy_extent, reencode_legacy
-from heliograph.wire.opened import Content, open_records
+from heliograph.wire.opened import Content, OpenedColumns, open_columns, open_records
 
 FETCH_BYTES: Final = 4 * 1024 * 1024
 _FETCH_BYTES_MIN: Final = 128 * 1024
@@ -81,6 +81,16 @@ class BatchView:
         if self._contents is None:
             self._contents = self._opened()
         return self._contents[self._at : self._at + count]
+
+    def columns(self) -> OpenedColumns | None:
+        """Its records field by field, faster than `contents`; None where it is not one batch's
+        bytes, or those are damaged."""
+        if self._contents is not None or self.view is None or self.header is None:
+            return None
+        try:
+            return open_columns(self.view, self.header)
+        except CorruptBatch:
+            return None
 
     def take(self, count: int) -> None:
         """Pass some of its records, but not all."""
@@ -227,6 +237,11 @@ class LogReader(RecordReader):
             with contextlib.suppress(asyncio.CancelledError, MirrorError):
                 await self._ahead
             self._ahead = None
+
+    @property
+    def next_offset(self) -> int:
+        """The first one that was not fetched."""
+        return self._next
 
     async def _fill(self) -> None:
         ahead, self._ahead = self._ahead, None

@@ -191,7 +191,7 @@ def _missing(part: PartToAppend, found: PartEnd) -> Iterator[Piece]:
 
 
 async def _staged(folder: Folder, pieces: Sequence[Piece]) -> AsyncGenerator[Sealed]:
-    with closing(_Files(folder)) as files:
+    with closing(StagedFiles(folder)) as files:
         for piece in pieces:
             yield files.batch(piece)
 
@@ -244,7 +244,9 @@ async def append_batches(
     return end
 
 
-class _Files:
+class StagedFiles:
+    """Batches of a folder's files; one is open at a time."""
+
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._name = ""

@@ -24,6 +24,7 @@ from heliograph.errors import BrokerError, PipelineRefused
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.settings import ensure_ledger_topic
+from heliograph.ledger.view import LedgerView
 from heliograph.model import TopicName, TopicPartition
 from heliograph.pipeline.append import PartToAppend
 from heliograph.pipeline.append_task import AppendOrder
@@ -34,10 +35,13 @@ from heliograph.pipeline.notes import (
     Done,
     GoOn,
     PartEnd,
+    Step,
     claim_entry,
     done_entry,
     first_claim,
+    following,
     forgotten,
+    half_written,
     last_done,
     merged_ends,
     next_step,
@@ -63,6 +67,8 @@ from heliograph.wire.batch import Stamp
 
 log = logging.getLogger("heliograph")
 
+INCOMING: Final = "incoming-"
+"""What tasks stage before the number of their batch is known."""
 _MANIFEST: Final = "manifest.json"
 _TOPICS_S: Final = 30.0
 _BROKER_DEFAULT: Final = -1
@@ -93,6 +99,23 @@ class DirectOrder:
     stamps: tuple[Stamp, ...]
     """By task."""
     starts: tuple[Mapping[TopicPartition, PartEnd], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectBatch:
+    """A batch whose tasks append what they compute."""
+
+    claim: Claim
+    done: Done | None
+    topics: TargetTopics
+    is_again: bool
+    """Some of it may be written."""
+
+    def starts(self, task: int) -> dict[TopicPartition, PartEnd]:
+        return task_starts(self.claim, self.done, self.claim.producers[task][0])
+
+    def stamp(self, task: int) -> Stamp:
+        return Stamp(*self.claim.producers[task])
 
 
 class DirectWork(Protocol):
@@ -146,8 +169,14 @@ class PipelineTarget:
 
     def next_batch(self) -> int:
         """The number of a batch that follows all others, for who has none of their own."""
-        done = self._ledger.ask(self.flow, last_done)
-        return 0 if done is None else done.batch + 1
+        return self._ledger.ask(self.flow, following)
+
+    def begun_batch(self) -> int:
+        """The number of the one that is half written. Raises `PipelineRefused` where none is."""
+        left = self._ledger.ask(self.flow, half_written)
+        if left is None:
+            raise PipelineRefused(f"pipeline {self.flow}: no batch was begun")
+        return left.batch
 
     def write(
         self,
@@ -161,10 +190,7 @@ class PipelineTarget:
 
         With `direct` nothing is staged, but for a batch that had begun to be.
         """
-        step = self._ledger.ask(
-            self.flow,
-            lambda view: next_step(view, batch, query, lambda token: self._has(batch, token)),
-        )
+        step = self._step(batch, query)
         log.debug("pipeline %s: batch %s %s", self.flow, batch, said(step))
         match step:
             case AlreadyDone():
@@ -174,7 +200,8 @@ class PipelineTarget:
             case GoOn(claim):
                 parts = self._read_manifest(claim)
             case Begin() if direct is not None:
-                return self._write_direct(self._begin_direct(batch, query, direct), direct)
+                claim = self._begin_direct(batch, query, direct.task_count())
+                return self._write_direct(claim, direct)
             case Begin():
                 claim, parts = self._begin(batch, query, stage)
         ends = self._append_all(claim, parts, append)
@@ -182,6 +209,12 @@ class PipelineTarget:
         written = self._note(claim, records, ends)
         self._remove_before(claim)
         return written
+
+    def _step(self, batch: int, query: str) -> Step:
+        return self._ledger.ask(self.flow, lambda view: self._next(view, batch, query))
+
+    def _next(self, view: LedgerView, batch: int, query: str) -> Step:
+        return next_step(view, batch, query, lambda token: self._has(batch, token))
 
     def is_new(self, batch: int) -> bool:
         """Whether nothing of it, nor of a later one, was begun."""
@@ -224,19 +257,29 @@ class PipelineTarget:
                 starts=self._ledger.ask(self.flow, lambda view: starts_of(view, targets, ends)),
             )
             self._ledger.note(self.flow, [claim_entry(claim)])
-            counts = self._ledger.ask(self.flow, lambda view: first_claim(view, batch))
-            if counts is None or counts.token != token:
-                self._ledger.note(self.flow, [withdrawn(claim)])
-                raise PipelineRefused(
-                    f"another copy of this query has just begun batch {batch}; two copies of a "
-                    "query cannot run at once under one pipeline name"
-                )
+            self._require_first(claim)
         except BaseException:
             # Nothing was sent, so what was staged is worth nothing.
             folder.remove()
             raise
         probe(PIPELINE_CLAIMED)
         return claim, parts
+
+    def _require_first(self, claim: Claim) -> None:
+        """Raises `PipelineRefused` where another copy has claimed the batch, or is past it."""
+        counts = self._ledger.ask(self.flow, lambda view: first_claim(view, claim.batch))
+        try:
+            if counts is None or counts.token != claim.token:
+                raise PipelineRefused(
+                    f"another copy of this query has just begun batch {claim.batch}; two copies "
+                    "of a query cannot run at once under one pipeline name"
+                )
+            # Staging takes its time. A copy that has written this batch and many more since has
+            # forgotten its claim of it, and ours looks like the first.
+            self._step(claim.batch, claim.query)
+        except PipelineRefused:
+            self._ledger.note(self.flow, [withdrawn(claim)])
+            raise
 
     def _append_all(
         self, claim: Claim, parts: Sequence[StagedPart], append: Append
@@ -259,7 +302,7 @@ class PipelineTarget:
             raise PipelineRefused(f"{len(missing)} target partitions were not written")
         return ends
 
-    def _begin_direct(self, batch: int, query: str, direct: DirectWork) -> Claim:
+    def _begin_direct(self, batch: int, query: str, count: int) -> Claim:
         if self._topic is None:
             raise PipelineRefused("a pipeline that is declared deterministic needs a topic")
         topics = self.topics()
@@ -269,7 +312,6 @@ class PipelineTarget:
             for name in sorted(names)
             for number in range(topics.partition_counts[name])
         ]
-        count = direct.task_count()
         producers = self._ledger.ask(self.flow, producers_of)
         if len(producers) < count:
             producers += asyncio.run(self._new_producers(count - len(producers)))
@@ -293,32 +335,69 @@ class PipelineTarget:
         probe(PIPELINE_CLAIMED)
         return counts
 
-    def _write_direct(self, claim: Claim, direct: DirectWork | None) -> WrittenBatch:
-        if direct is None:
+    def begin_direct(self, batch: int, query: str, producers_max: int) -> DirectBatch | None:
+        """A batch for tasks that nobody has counted yet; None where all of it is written.
+
+        They append, and then `finish_direct` notes it. Where `is_again` they may not: see
+        `direct_writer`.
+        """
+        match self._step(batch, query):
+            case AlreadyDone():
+                return None
+            case GoOn(claim) if claim.producers:
+                is_again = True
+            case GoOn():
+                raise PipelineRefused(
+                    f"batch {batch} was begun by a pipeline not declared deterministic, and is "
+                    "half written: take `deterministic` back until that batch is done"
+                )
+            case Begin():
+                claim, is_again = self._begin_direct(batch, query, producers_max), False
+        return self._direct(claim, is_again=is_again)
+
+    def finish_direct(
+        self, direct: DirectBatch, written: Sequence[tuple[PartEnd, int]]
+    ) -> WrittenBatch:
+        records = sum(count for _, count in written)
+        return self._note(direct.claim, records, [end for end, _ in written])
+
+    def _write_direct(self, claim: Claim, work: DirectWork | None) -> WrittenBatch:
+        if work is None:
             raise PipelineRefused(
                 f"batch {claim.batch} was begun by a pipeline declared deterministic, and is half "
                 "written: declare it so until that batch is done"
             )
-        if direct.task_count() != len(claim.producers):
+        if work.task_count() != len(claim.producers):
             raise PipelineRefused(
                 f"batch {claim.batch} was begun by {len(claim.producers)} tasks, and "
-                f"{direct.task_count()} would go on: declared deterministic, it must read "
+                f"{work.task_count()} would go on: declared deterministic, it must read "
                 "as it did until the batch is done"
             )
-        done = self._ledger.ask(self.flow, last_done)
-        # As many partitions as there were: with more, keys would go elsewhere at another try.
-        counts = dict(Counter(start.topic for start in claim.starts))
+        direct = self._direct(claim, is_again=True)
+        if direct is None:
+            return WrittenBatch(batch=claim.batch, records=0, ends=())
         order = DirectOrder(
             id=f"{claim.batch}-{claim.token}",
             cluster=self._cluster,
-            topics=replace(self.topics(), partition_counts=counts),
+            topics=direct.topics,
             at_ms=claim.at_ms,
-            stamps=tuple(Stamp(*producer) for producer in claim.producers),
-            starts=tuple(task_starts(claim, done, producer) for producer, _ in claim.producers),
+            stamps=tuple(direct.stamp(task) for task in range(len(claim.producers))),
+            starts=tuple(direct.starts(task) for task in range(len(claim.producers))),
         )
-        written = list(direct.run(order))
-        records = sum(count for _, count in written)
-        return self._note(claim, records, [end for end, _ in written])
+        return self.finish_direct(direct, list(work.run(order)))
+
+    def _direct(self, claim: Claim, *, is_again: bool) -> DirectBatch | None:
+        step, done = self._ledger.ask(
+            self.flow, lambda view: (self._next(view, claim.batch, claim.query), last_done(view))
+        )
+        # A copy of the query may have written it since it was looked at: its rows lie before the
+        # ends of what is done, and would be written again behind them.
+        if isinstance(step, AlreadyDone):
+            return None
+        # As many partitions as there were: with more, keys would go elsewhere at another try.
+        counts = dict(Counter(start.topic for start in claim.starts))
+        topics = replace(self.topics(), partition_counts=counts)
+        return DirectBatch(claim=claim, done=done, topics=topics, is_again=is_again)
 
     async def _new_producers(self, count: int) -> tuple[tuple[int, int], ...]:
         cluster = open_cluster(self._cluster, "producer")
@@ -343,11 +422,13 @@ class PipelineTarget:
         return WrittenBatch(batch=claim.batch, records=records, ends=tuple(ends))
 
     def _remove_before(self, claim: Claim) -> None:
-        """This batch's folder stays: by it a replay knows that it is of the same query."""
+        """This batch's folder stays: by it a replay knows that it is of the same query. What a
+        writer that died has left is of no batch."""
         kept = _folder_name(claim.batch, claim.token)
         for name in self._folder.names():
             number = name.partition("-")[0]
-            if number.isdigit() and int(number) <= claim.batch and name != kept:
+            is_before = number.isdigit() and int(number) <= claim.batch and name != kept
+            if is_before or name.startswith(INCOMING):
                 self._folder.child(name).remove()
 
     def _has(self, batch: int, token: str) -> bool:

@@ -27,7 +27,7 @@ from heliograph.pipeline.append import (
 )
 from heliograph.pipeline.notes import PartEnd
 from heliograph.pipeline.packing import Packer, Sealed, TargetTopics
-from heliograph.wire.batch import Stamp, parse_header
+from heliograph.wire.batch import SEQUENCES, Stamp, parse_header
 
 if TYPE_CHECKING:
     from heliograph.config.schema import ClusterConfig
@@ -75,8 +75,13 @@ class DirectAppender:
         self._call(self._put(at, batch))
 
     def finish(self) -> list[PartEnd]:
-        """Wait until all is there; where each partition is then."""
-        return [self._call(part.finish()) for _, part in sorted(self._parts.items())]
+        """Wait until all is there; where each partition is then. Raises `PipelineRefused` where
+        another try wrote to a partition that this one has no rows for."""
+        ends = [self._call(part.finish()) for _, part in sorted(self._parts.items())]
+        others = {at: start for at, start in self._starts.items() if at not in self._parts}
+        if self._target is not None:
+            self._call(require_untouched(self._target, self._stamp, others))
+        return ends
 
     def close(self) -> None:
         for part in self._parts.values():
@@ -171,11 +176,27 @@ class _Part:
             self._settled_position += self._unsettled.popleft().record_count
 
     def _is_other(self, what: str) -> PipelineRefused:
-        return PipelineRefused(
-            f"{self._start.target}: the pipeline is declared deterministic, and another try makes "
-            f"{what} than are in the log. Take `deterministic` back for what follows, and give it "
-            "another name to write all of it again"
-        )
+        return _other(self._start.target, what)
+
+
+def _other(at: TopicPartition, what: str) -> PipelineRefused:
+    return PipelineRefused(
+        f"{at}: the pipeline is declared deterministic, and another try makes {what} than are in "
+        "the log. Take `deterministic` back for what follows, and give it another name to write "
+        "all of it again"
+    )
+
+
+async def require_untouched(
+    target: Cluster, stamp: Stamp, starts: Mapping[TopicPartition, PartEnd]
+) -> None:
+    """Raises `PipelineRefused` where the producer wrote behind these."""
+    answers = await target.last_sequences(list(starts), stamp.producer_id) if starts else {}
+    for at, answer in answers.items():
+        if isinstance(answer, BrokerError):
+            raise answer
+        if answer >= 0 and (answer + 1 - starts[at].position) % SEQUENCES:
+            raise _other(at, "fewer rows")
 
 
 def _is_same(sealed: Sealed, there: Seen | None) -> bool:

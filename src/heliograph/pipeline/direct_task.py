@@ -4,14 +4,16 @@ on executors."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from heliograph.errors import MirrorError
+from heliograph.model import TopicPartition
 from heliograph.pipeline.batches import DirectOrder
 from heliograph.pipeline.direct import DirectAppender, DirectPacker
+from heliograph.pipeline.notes import PartEnd
 from heliograph.pipeline.staging_task import columns_of
 
 DIRECT_RESULT: Final = "task int, ends string, left_out long, reason string, problem string"
@@ -43,8 +45,7 @@ def append_computed(order: DirectOrder, batches: Iterator[Any]) -> Iterator[Any]
 
 
 def _appended(order: DirectOrder, task: int, batches: Iterator[Any]) -> dict[str, Any]:
-    starts = order.starts[task]
-    appender = DirectAppender(order.cluster, order.stamps[task], starts)
+    appender = DirectAppender(order.cluster, order.stamps[task], order.starts[task])
     try:
         packer = DirectPacker(order.topics, task, appender, at_ms=order.at_ms)
         for batch in batches:
@@ -54,14 +55,14 @@ def _appended(order: DirectOrder, task: int, batches: Iterator[Any]) -> dict[str
     finally:
         appender.close()
     rows = [
-        (
-            end.topic,
-            end.partition,
-            end.position,
-            end.offset,
-            end.producer,
-            end.position - starts[end.target].position,
-        )
-        for end in ends
+        (end.topic, end.partition, end.position, end.offset, end.producer, count)
+        for end, count in with_counts(ends, order.starts[task])
     ]
     return {"ends": json.dumps(rows), "left_out": packer.left_out, "reason": packer.reason}
+
+
+def with_counts(
+    ends: Sequence[PartEnd], starts: Mapping[TopicPartition, PartEnd]
+) -> list[tuple[PartEnd, int]]:
+    """How many rows of each partition are the batch's."""
+    return [(end, end.position - starts[end.target].position) for end in ends]

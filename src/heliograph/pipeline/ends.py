@@ -6,6 +6,7 @@ One process of Spark's asks many times, so connections are kept in between.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Coroutine, Iterable
 from typing import Any, Final, TypeVar, assert_never
 
@@ -13,7 +14,7 @@ from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.broker.log import fetch_once
 from heliograph.broker.range_reader import GroupReader
 from heliograph.errors import BrokerError, PipelineRefused
-from heliograph.model import TopicPartition
+from heliograph.model import TopicId, TopicName, TopicPartition
 from heliograph.pipeline.offsets import Offsets
 from heliograph.pipeline.source_options import (
     EARLIEST_WORD,
@@ -25,6 +26,8 @@ from heliograph.pipeline.source_options import (
     Where,
 )
 from heliograph.wire.batch import parse_header
+
+log: Final = logging.getLogger("heliograph")
 
 T = TypeVar("T")
 _SAMPLE_BYTES: Final = 256 * 1024
@@ -41,6 +44,7 @@ class SourceEnds:
         self._runner: asyncio.Runner | None = None
         self._cluster: Cluster | None = None
         self._bytes_per_record: float | None = None
+        self._ids: dict[TopicName, TopicId] = {}
 
     def start(self) -> dict[TopicPartition, int]:
         return self._at(self._options.start)
@@ -103,6 +107,11 @@ class SourceEnds:
             raise PipelineRefused(f"offsets are given of {unknown[0]}, which is not read")
         if missing := sorted(earliest.keys() - offsets.keys()):
             raise PipelineRefused(f"no offset is given of {missing[0]}, which is read")
+        if beyond := sorted(at for at, offset in offsets.items() if offset > latest[at]):
+            raise PipelineRefused(
+                f"offset {offsets[beyond[0]]:,} is given of {beyond[0]}, which ends at "
+                f"{latest[beyond[0]]:,}"
+            )
         by_word = {_EARLIEST_OFFSET: earliest, _LATEST_OFFSET: latest}
         return {
             at: by_word[offset][at] if offset in by_word else offset
@@ -121,6 +130,7 @@ class SourceEnds:
             names = {name for name in options.topics if cluster.topic(name) is not None}
             if missing := sorted(options.topics - names):
                 raise PipelineRefused(f"cluster {cluster.alias} has no topic {missing[0]}")
+        self._require_same(cluster, names)
         present = self._partitions(cluster, names)
         asked = present if wanted is None else [at for at in present if at in wanted]
         answers = await cluster.list_offsets(asked, time, read_committed=options.read_committed)
@@ -128,6 +138,18 @@ class SourceEnds:
             if isinstance(answer, BrokerError):
                 raise answer
         return {at: offset for at, offset in answers.items() if isinstance(offset, int)}
+
+    def _require_same(self, cluster: Cluster, names: Iterable[TopicName]) -> None:
+        """Raises `PipelineRefused` for a topic that is not the one that was read until now."""
+        for name in sorted(names):
+            topic = cluster.topic(name)
+            if topic is None or self._ids.setdefault(name, topic.id) == topic.id:
+                continue
+            what = f"topic {name} was deleted and created again: its offsets mean other records now"
+            if self._options.fails_on_loss:
+                raise PipelineRefused(f"{what}; read it with a new checkpoint")
+            log.warning("cluster %s: %s", cluster.alias, what)
+            self._ids[name] = topic.id
 
     def _partitions(self, cluster: Cluster, names: Iterable[Any]) -> list[TopicPartition]:
         return [

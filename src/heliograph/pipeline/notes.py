@@ -158,13 +158,39 @@ def first_claim(view: LedgerView, batch: int) -> Claim | None:
     return None if subject is None else _CLAIMS.read(view, subject)
 
 
+def half_written(view: LedgerView) -> Claim | None:
+    """The claim of a batch that is not done: some of its rows may be in the logs."""
+    done = last_done(view)
+    batches = [int(s.split("|")[1]) for s in view.memos if s.startswith(_CLAIM)]
+    left = [batch for batch in batches if done is None or batch > done.batch]
+    return first_claim(view, min(left)) if left else None
+
+
+def following(view: LedgerView) -> int:
+    """The number of a batch that follows all others, for who has none of their own. Raises
+    `PipelineRefused` where the last one is half written."""
+    if (left := half_written(view)) is not None:
+        raise PipelineRefused(_unfinished(left))
+    done = last_done(view)
+    return 0 if done is None else done.batch + 1
+
+
+def _unfinished(claim: Claim) -> str:
+    rows = "the same rows" if claim.producers else "the rows that were staged are finished then"
+    return (
+        f"batch {claim.batch} is half written, and no other batch can be written before it is "
+        f"done: write it again by its number, {claim.batch} ({rows})"
+    )
+
+
 def next_step(view: LedgerView, batch: int, query: str, is_staged: Callable[[str], bool]) -> Step:
     """What to do about this batch; `is_staged` says whether a token's folder is here.
 
     Of a batch that is not staged every copy of the query makes the same rows: both may go on.
 
     Raises `PipelineRefused` where another query, another copy of this one, or a later state of it
-    has written already.
+    has written already, or where another batch is half written: the rows of both would have the
+    same positions, and those of one be taken for those of the other.
     """
     done = last_done(view)
     if done is not None and query and done.query and done.query != query:
@@ -184,9 +210,11 @@ def next_step(view: LedgerView, batch: int, query: str, is_staged: Callable[[str
             f"batch {batch} has been written, and its staging folder is not here: this is a copy "
             "of the query that wrote it, or the folder was removed"
         )
-    claim = first_claim(view, batch)
+    claim = half_written(view)
     if claim is None:
         return Begin()
+    if claim.batch != batch:
+        raise PipelineRefused(_unfinished(claim))
     if claim.producers or is_staged(claim.token):
         return GoOn(claim)
     raise PipelineRefused(

@@ -6,7 +6,7 @@ Credentials are never among the options: Spark shows those in plans and its UI.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,20 +15,35 @@ from heliograph.config.schema import ClusterConfig
 from heliograph.errors import ConfigError
 from heliograph.model import ClusterAlias
 
+_AS_SPARK_HAS_IT: Final = {
+    "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
+    "targetTopic": "topic",
+    "triggerRecordsMax": "maxRecordsPerTrigger",
+}
+"""What an option is called elsewhere: in Spark's own source, in the file."""
 _OF_SPARK: Final = ("path", "paths", "checkpointlocation", "queryname")
 
 
-def named(given: Mapping[str, str], known: Iterable[str], problems: list[str]) -> dict[str, str]:
-    """By the names that are documented: Spark gives them in lower case, or as they were written."""
-    by_name = {name.lower(): name for name in known}
+def named(given: Mapping[str, str], known: Collection[str], problems: list[str]) -> dict[str, str]:
+    """By the names that are documented, however they are spelt: Spark gives them in lower case, an
+    argument of `exactly_once` is `on_error`, a key of the file `on.error`."""
+    by_name = {_bare(name): name for name in known} | {
+        _bare(name): ours for name, ours in _AS_SPARK_HAS_IT.items() if ours in known
+    }
     found: dict[str, str] = {}
     for name, value in given.items():
-        option = by_name.get(name.lower())
-        if option is not None:
+        option = by_name.get(_bare(name))
+        if option is not None and option in found and found[option] != value:
+            problems.append(f"option {option} is given twice, as {found[option]} and {value}")
+        elif option is not None:
             found[option] = value
         elif name.lower() not in _OF_SPARK:
             problems.append(f"option {name} is unknown")
     return found
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("_", "").replace(".", "").replace("-", "")
 
 
 def cluster_of(

@@ -35,6 +35,12 @@ VIEW: Final = "records"
 _TASK_FAILURES_MAX: Final = 4
 """A mirror's Spark tries a task for ever, since slots must be; a pipeline's task is not."""
 _ERRORS_SEEN: Final = 100
+_SHUFFLE_CHECKS: Final = (
+    "spark.sql.shuffle.orderIndependentChecksum.enabled",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+)
+"""What a lost executor had shuffled is computed again, and a random key sends rows elsewhere: the
+tasks that had read it start again where these are on. PySpark before 4.1 does not know them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +77,9 @@ def pipeline_session(context: Any, order: QueryOrder) -> SparkSession:
     parallelism = max(1, int(context.defaultParallelism))
     if not context.getConf().contains("spark.sql.shuffle.partitions"):
         spark.conf.set("spark.sql.shuffle.partitions", str(parallelism))
+    for name in _SHUFFLE_CHECKS:
+        if not context.getConf().contains(name):
+            spark.conf.set(name, "true")
     clusters = {cluster.alias: cluster for cluster in (order.source, order.target)}
     spark.dataSource.register(_knowing(clusters))
     return spark
@@ -151,16 +160,15 @@ class PipelineQuery:
     def _started(self, spark: SparkSession) -> Any:
         order, pipeline = self._order, self._order.pipeline
         by_group = pipeline.start_group is not None
-        rows = (
+        reader = (
             records(spark.readStream, order)
             .option(
                 "startingGroup" if by_group else "startingOffsets",
                 pipeline.start_group or pipeline.start_at,
             )
             .option("maxRecordsPerTrigger", str(pipeline.records_max))
-            .load()
         )
-        made = transformed(spark, order, rows)
+        made = transformed(spark, order, reader.load())
         if not made.isStreaming:
             raise PipelineRefused("the rows do not come from `records`: nothing would ever be read")
         writer = (

@@ -7,22 +7,35 @@ many records at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import gc
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from heliograph.audit.reading import Damaged, LogReader, Record
+from heliograph.audit.reading import BatchView, Damaged, LogReader
 from heliograph.broker.cluster import Cluster, open_cluster
-from heliograph.errors import CorruptBatch, OffsetGone
+from heliograph.clock import monotonic_s
+from heliograph.errors import BrokerError, CorruptBatch, OffsetGone, PipelineRefused
+from heliograph.model import TopicPartition
 from heliograph.pipeline.offsets import Stretch
 from heliograph.transform.columns import headers_array
+from heliograph.wire.opened import OpenedColumns
 
 if TYPE_CHECKING:
     from heliograph.config.schema import ClusterConfig
 
+log: Final = logging.getLogger("heliograph")
+
+T = TypeVar("T")
 _ROWS: Final = 10_000
+_BEHIND_S_MAX: Final = 20.0
+_BEHIND_S: Final = 0.2
 _CREATE_TIME: Final = 0
 _LOG_APPEND_TIME: Final = 1
 _NO_EPOCH: Final = -1
@@ -32,9 +45,13 @@ class _Taken(NamedTuple):
     """Records whose offsets follow one another."""
 
     offset: int
-    contents: Sequence[Record]
+    columns: OpenedColumns
     time_kind: int
     leader_epoch: int
+
+    @property
+    def record_count(self) -> int:
+        return len(self.columns.times_ms)
 
 
 def read_stretch(
@@ -47,30 +64,39 @@ def read_stretch(
 ) -> Iterator[Any]:
     """Arrow batches with `schema`, in order. Raises `MirrorError`.
 
-    Records that are gone raise `OffsetGone` unless told otherwise; then reading goes on behind.
+    Records that are gone raise `OffsetGone`, and a log that ends before the stretch does
+    `PipelineRefused`, unless told otherwise; then reading goes on behind.
     """
+    _keep_imports()
+    start, end = stretch.range.start, stretch.range.end
     with asyncio.Runner() as runner:
         cluster = open_cluster(config, "consumer")
-        # Fetches go on while Spark takes what was read.
-        reader = LogReader(
-            cluster,
-            stretch.at,
-            stretch.range.start,
-            read_committed=read_committed,
-            likely_end=stretch.range.end,
-        )
+        reader = _reader(cluster, stretch, start, read_committed=read_committed)
         try:
             runner.run(cluster.refresh([stretch.at.topic]))
             pending = _Pending(stretch, schema)
+            given_up_s = monotonic_s() + _BEHIND_S_MAX
             while True:
-                pieces = runner.run(_taken(reader, stretch.range.end))
-                if fails_on_loss and reader.log_start > stretch.range.start:
-                    raise OffsetGone(str(stretch.at), stretch.range.start, reader.log_start)
+                pieces = runner.run(_taken(reader, stretch))
+                if fails_on_loss and reader.log_start > start:
+                    raise OffsetGone(str(stretch.at), start, reader.log_start)
                 for piece in pieces:
                     pending.add(piece)
                     if pending.rows >= _ROWS:
                         yield pending.batch()
-                if not pieces:
+                if pieces:
+                    given_up_s = monotonic_s() + _BEHIND_S_MAX
+                elif reader.next_offset >= end:
+                    break
+                elif monotonic_s() < given_up_s:
+                    # A new leader shows less than the last one did until it hears of its followers.
+                    behind = _reader(
+                        cluster, stretch, reader.next_offset, read_committed=read_committed
+                    )
+                    runner.run(_later(cluster, stretch, reader))
+                    reader = behind
+                else:
+                    _ends_early(stretch, reader.next_offset, fails_on_loss=fails_on_loss)
                     break
             if pending.rows:
                 yield pending.batch()
@@ -78,15 +104,45 @@ def read_stretch(
             runner.run(_closed(reader, cluster))
 
 
-async def _taken(reader: LogReader, end: int) -> list[_Taken]:
+@cache
+def _keep_imports() -> None:
+    """Once in a process: the collector would look at all of them for every few thousand records."""
+    gc.freeze()
+
+
+def _reader(cluster: Cluster, stretch: Stretch, start: int, *, read_committed: bool) -> LogReader:
+    """Its fetches go on while Spark takes what was read."""
+    return LogReader(
+        cluster, stretch.at, start, read_committed=read_committed, likely_end=stretch.range.end
+    )
+
+
+async def _later(cluster: Cluster, stretch: Stretch, reader: LogReader) -> None:
+    await reader.close()
+    await asyncio.sleep(_BEHIND_S)
+    with suppress(BrokerError):
+        await cluster.refresh([stretch.at.topic])
+
+
+def _ends_early(stretch: Stretch, end: int, *, fails_on_loss: bool) -> None:
+    what = (
+        f"{stretch.at} ends at offset {end:,}, and it had records up to {stretch.range.end:,} when "
+        "this was planned: its cluster has lost them, or the topic was created again"
+    )
+    if fails_on_loss:
+        raise PipelineRefused(f"{what}; failOnDataLoss = false goes on without them")
+    log.warning("%s; they are not read", what)
+
+
+async def _taken(reader: LogReader, stretch: Stretch) -> list[_Taken]:
     """What one fetch brought, or nothing at the end of the stretch."""
-    found: list[_Taken] = []
+    found, end = list[_Taken](), stretch.range.end
     while (piece := await reader.head()) is not None and piece.offset < end:
         count = min(piece.count, end - piece.offset)
         found.append(
             _Taken(
                 piece.offset,
-                piece.contents(count),
+                _columns(piece, count, stretch.at),
                 _LOG_APPEND_TIME if piece.is_append_time else _CREATE_TIME,
                 _NO_EPOCH if piece.header is None else piece.header.leader_epoch,
             )
@@ -95,6 +151,16 @@ async def _taken(reader: LogReader, end: int) -> list[_Taken]:
         if reader.is_drained:
             break
     return found
+
+
+def _columns(piece: BatchView, count: int, at: TopicPartition) -> OpenedColumns:
+    columns = piece.columns() if count == piece.count else None
+    if columns is not None:
+        return columns
+    contents: Sequence[Any] = piece.contents(count)
+    if isinstance(contents[0], Damaged):
+        raise CorruptBatch(piece.offset, f"{at}: the batch is damaged")
+    return OpenedColumns(*zip(*contents, strict=True))
 
 
 async def _closed(reader: LogReader, cluster: Cluster) -> None:
@@ -111,36 +177,48 @@ class _Pending:
         self.rows = 0
 
     def add(self, piece: _Taken) -> None:
-        if isinstance(piece.contents[0], Damaged):
-            raise CorruptBatch(piece.offset, f"{self._stretch.at}: the batch is damaged")
         self._pieces.append(piece)
-        self.rows += len(piece.contents)
+        self.rows += piece.record_count
 
     def batch(self) -> Any:
         pieces, rows = self._pieces, self.rows
         self._pieces, self.rows = [], 0
-        contents: list[Any] = [content for piece in pieces for content in piece.contents]
-        times, keys, values = ([each[field] for each in contents] for field in range(3))
-        offsets = [
-            np.arange(each.offset, each.offset + len(each.contents), dtype=np.int64)
-            for each in pieces
-        ]
-        columns = {
-            "topic": pa.repeat(pa.scalar(self._stretch.at.topic, pa.string()), rows),
-            "partition": pa.repeat(pa.scalar(self._stretch.at.partition, pa.int32()), rows),
-            "offset": pa.array(np.concatenate(offsets)),
-            "timestamp": _times(times),
-            "timestampType": _repeated([(len(each.contents), each.time_kind) for each in pieces]),
-            "key": pa.array(keys, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-            "leaderEpoch": _repeated([(len(each.contents), each.leader_epoch) for each in pieces]),
+        made: dict[str, Callable[[], Any]] = {
+            "topic": lambda: pa.repeat(pa.scalar(self._stretch.at.topic, pa.string()), rows),
+            "partition": lambda: pa.repeat(pa.scalar(self._stretch.at.partition, pa.int32()), rows),
+            "offset": lambda: pa.array(
+                np.concatenate(
+                    [np.arange(each.offset, each.offset + each.record_count) for each in pieces],
+                    dtype=np.int64,
+                )
+            ),
+            "timestamp": lambda: _times(_joined(each.columns.times_ms for each in pieces)),
+            "timestampType": lambda: _repeated(
+                [(each.record_count, each.time_kind) for each in pieces]
+            ),
+            "key": lambda: pa.array(_joined(each.columns.keys for each in pieces), pa.binary()),
+            "value": lambda: pa.array(_joined(each.columns.values for each in pieces), pa.binary()),
+            "leaderEpoch": lambda: _repeated(
+                [(each.record_count, each.leader_epoch) for each in pieces]
+            ),
+            "headers": lambda: headers_array(_headers(pieces)),
         }
-        if "headers" in self._schema.names:
-            columns["headers"] = headers_array([content[3] for content in contents])
+        # What nobody asked for is not made.
         return pa.RecordBatch.from_arrays(
-            [columns[name].cast(self._schema.field(name).type) for name in self._schema.names],
+            [made[name]().cast(self._schema.field(name).type) for name in self._schema.names],
             schema=self._schema,
         )
+
+
+def _joined(parts: Iterable[Sequence[T]]) -> list[T]:
+    return list(chain.from_iterable(parts))
+
+
+def _headers(pieces: Sequence[_Taken]) -> list[Any]:
+    none: tuple[Any, ...] = ()
+    return list(
+        chain.from_iterable(each.columns.headers or [none] * each.record_count for each in pieces)
+    )
 
 
 def _times(times_ms: Sequence[int]) -> Any:

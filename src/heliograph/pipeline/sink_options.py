@@ -23,6 +23,7 @@ _KNOWN: Final = (
     "batch",
     "onError",
     "deadLetterTopic",
+    "deterministic",
 )
 _NEEDED: Final = {"name": "the pipeline's", "staging": "a folder that driver and executors reach"}
 _BROKER_DEFAULT: Final = -1
@@ -42,6 +43,7 @@ class SinkOptions:
     """Of a stream, where Spark was told."""
     on_error: OnError = OnError.STALL
     dead_letter_topic: str | None = None
+    is_deterministic: bool = False
 
 
 def sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
@@ -64,6 +66,11 @@ def sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         problems.append(f"onError is {on_error}, none of {', '.join(OnError)}")
     elif (on_error == OnError.DEAD_LETTER) != ("deadLetterTopic" in found):
         problems.append("onError = dead-letter and deadLetterTopic are given together, or neither")
+    deterministic = found.get("deterministic", "false").lower()
+    if deterministic not in ("true", "false"):
+        problems.append(f"deterministic is {deterministic}, neither true nor false")
+    elif deterministic == "true" and "topic" not in found:
+        problems.append("deterministic = true needs a topic for all rows")
     if problems or cluster is None:
         raise ConfigError('format("heliograph")', tuple(problems))
     return SinkOptions(
@@ -77,6 +84,7 @@ def sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         checkpoint={name.lower(): value for name, value in given.items()}.get("checkpointlocation"),
         on_error=OnError(on_error),
         dead_letter_topic=found.get("deadLetterTopic"),
+        is_deterministic=deterministic == "true",
     )
 
 

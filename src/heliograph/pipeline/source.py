@@ -22,9 +22,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from heliograph.config.schema import ClusterConfig
-from heliograph.errors import OffsetGone
+from heliograph.errors import OffsetGone, PipelineRefused
 from heliograph.pipeline.ends import SourceEnds
 from heliograph.pipeline.offsets import (
+    Offsets,
     Stretch,
     admitted,
     as_json,
@@ -33,7 +34,12 @@ from heliograph.pipeline.offsets import (
     stretches,
 )
 from heliograph.pipeline.reading import read_stretch
-from heliograph.pipeline.source_options import SourceOptions, source_options
+from heliograph.pipeline.source_options import (
+    COLUMNS,
+    SourceOptions,
+    columns_of,
+    source_options,
+)
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -49,11 +55,6 @@ except ImportError:  # PySpark before 4.2 has no admission control
 
 log: Final = logging.getLogger("heliograph")
 
-_COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
-    "timestampType int, leaderEpoch int"
-)
-_HEADERS: Final = ", headers array<struct<key:string,value:binary>>"
 FORMAT: Final = "heliograph"
 
 
@@ -74,8 +75,7 @@ class HeliographSource(DataSource):  # type: ignore[misc]
         return FORMAT
 
     def schema(self) -> str:
-        has_headers = str(self.options.get("includeHeaders", "true")).lower() != "false"
-        return _COLUMNS + (_HEADERS if has_headers else "")
+        return ", ".join(f"{name} {COLUMNS[name]}" for name in columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = source_options(self.options, is_stream=False, clusters=self.clusters)
@@ -136,7 +136,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self, start: dict[str, dict[str, int]], limit: Any
     ) -> dict[str, dict[str, int]]:
         begin = from_json(start)
-        ends = self._ends.latest() if self._limit_end is None else self._limit_end
+        latest = self._ends.latest()
+        _require_reached(self._options, begin, latest)
+        ends = latest if self._limit_end is None else self._limit_end
         # A partition that appeared since begins at its first record, whatever the start was.
         new = self._ends.earliest({at for at in ends if at not in begin})
         known = {**begin, **new}
@@ -187,6 +189,18 @@ def _rows(options: SourceOptions, schema: StructType, partition: InputPartition)
         read_committed=options.read_committed,
         fails_on_loss=options.fails_on_loss,
     )
+
+
+def _require_reached(options: SourceOptions, begin: Offsets, latest: Offsets) -> None:
+    """Raises `PipelineRefused` where a log ends before what was read of it."""
+    for at in sorted(at for at, end in latest.items() if end < begin.get(at, end)):
+        what = (
+            f"{at} ends at offset {latest[at]:,}, and {begin[at]:,} were read: its cluster has "
+            "lost records, or the topic was created again"
+        )
+        if options.fails_on_loss:
+            raise PipelineRefused(f"{what}; read it with a new checkpoint")
+        log.warning("%s", what)
 
 
 def _require_present(options: SourceOptions, start: dict[Any, int], ends: SourceEnds) -> None:

@@ -33,7 +33,20 @@ _KNOWN: Final = (
     "isolation.level",
     "failOnDataLoss",
     "includeHeaders",
+    "columns",
 )
+COLUMNS: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "leaderEpoch": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+"""What a record becomes, with Spark's types."""
 EARLIEST_WORD: Final = "earliest"
 LATEST_WORD: Final = "latest"
 _RECORDS_PER_PARTITION: Final = 2_000_000
@@ -102,6 +115,17 @@ def source_options(
 ) -> SourceOptions:
     """`clusters` need no file. Raises `ConfigError` with all that is wrong."""
     return _Parser(given, is_stream=is_stream, clusters=clusters or {}).parsed()
+
+
+def columns_of(given: Mapping[str, str]) -> list[str]:
+    """Those that are read, in their order. Raises `ConfigError`."""
+    found = named(given, _KNOWN, [])
+    wanted = {each.strip() for each in found.get("columns", ",".join(COLUMNS)).split(",")}
+    if unknown := sorted(wanted - COLUMNS.keys()):
+        raise ConfigError('format("heliograph")', (f"columns: there is no {unknown[0]}",))
+    if found.get("includeHeaders", "true").lower() == "false":
+        wanted.discard("headers")
+    return [name for name in COLUMNS if name in wanted]
 
 
 class _Parser:

@@ -126,6 +126,12 @@ class Folder:
         """A stream to write a file by; to be closed, and then settled."""
         return self._translated(lambda: self._fs.open_output_stream(f"{self._root}/{name}"))
 
+    def append(self, stream: Any, part: bytes | bytearray) -> None:
+        self._translated(lambda: stream.write(part))
+
+    def close(self, stream: Any) -> None:
+        self._translated(stream.close)
+
     def settle(self, name: str) -> int:
         """Make a file durable, as far as the file system goes; its size."""
 
@@ -174,18 +180,23 @@ def _sync(path: str) -> None:
 class Stager(Packer):
     """The rows of one task in a file of the batch's folder."""
 
-    def __init__(self, folder: Folder, topics: TargetTopics, task: int) -> None:
-        super().__init__(topics, task, at_ms=now_ms())
+    def __init__(
+        self, folder: Folder, topics: TargetTopics, task: int, *, at_ms: int | None = None
+    ) -> None:
+        """Rows without a timestamp have the present moment unless `at_ms` is given."""
+        super().__init__(topics, task, at_ms=now_ms() if at_ms is None else at_ms)
         self._folder = folder
         self._name = f"{task:06d}-{uuid.uuid4().hex[:12]}.batches"
         self._pieces: dict[TopicPartition, list[Piece]] = {}
-        self._batches: list[bytearray] = []
+        self._stream: Any = None
         self._size_bytes = 0
 
     def finish(self) -> list[StagedPart]:
+        """Durable when this returns, as far as the file system goes."""
         self.seal_all()
-        if self._batches:
-            self._folder.write(self._name, self._batches)
+        if self._stream is not None:
+            self._folder.close(self._stream)
+            self._folder.settle(self._name)
         return [
             StagedPart(target=target, pieces=tuple(pieces))
             for target, pieces in sorted(self._pieces.items())
@@ -194,5 +205,8 @@ class Stager(Packer):
     def sealed(self, target: TopicPartition, batch: Sealed) -> None:
         piece = Piece(self._name, self._size_bytes, len(batch.batch), batch.record_count)
         self._pieces.setdefault(target, []).append(piece)
-        self._batches.append(batch.batch)
+        # At once: a task may have more rows than memory.
+        if self._stream is None:
+            self._stream = self._folder.create(self._name)
+        self._folder.append(self._stream, batch.batch)
         self._size_bytes += len(batch.batch)

@@ -13,9 +13,10 @@ import json
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -29,8 +30,14 @@ from heliograph.broker.admin import ClusterAdmin
 from heliograph.errors import InvariantError, MirrorError, PipelineRefused
 from heliograph.pipeline.append import PartToAppend
 from heliograph.pipeline.append_task import AppendOrder, append_here
-from heliograph.pipeline.batches import PipelineTarget, pipeline_folder
+from heliograph.pipeline.batches import INCOMING, PipelineTarget, pipeline_folder
 from heliograph.pipeline.columns import require_columns
+from heliograph.pipeline.direct_writer import (
+    Computed,
+    DirectTasks,
+    commit_direct,
+    planned_direct,
+)
 from heliograph.pipeline.notes import PartEnd
 from heliograph.pipeline.packing import TargetTopics
 from heliograph.pipeline.sink_options import SinkOptions, sink_options
@@ -39,9 +46,6 @@ from heliograph.pipeline.staging_task import columns_of, prepared
 from heliograph.pipeline.target_topics import target_topics
 
 log = logging.getLogger("heliograph")
-
-_INCOMING: Final = "incoming-"
-"""What tasks stage before the number of their batch is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +90,20 @@ class _Writer:
     def __init__(self, given: Mapping[str, str], schema: StructType, *, is_stream: bool) -> None:
         self._given, self._is_stream = dict(given), is_stream
         require_columns(schema, self._options().topic)
-        self._tasks: _Tasks | None = None
+        self._tasks: _Tasks | DirectTasks | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark pickles a writer for its tasks, and no other: here it is known that it will stage.
-        if self._tasks is None:
-            self._tasks = _planned(self._options())
+        options = self._options()
+        if self._tasks is None and options.is_deterministic:
+            with closing(_target(options)) as target:
+                query = query_id(options.checkpoint)
+                self._tasks = planned_direct(options, target, query, is_stream=self._is_stream)
+        elif self._tasks is None:
+            self._tasks = _planned(options)
         return dict(self.__dict__)
 
-    def write(self, iterator: Iterator[Any]) -> Staged:
+    def write(self, iterator: Iterator[Any]) -> Staged | Computed:
         if self._tasks is None:
             raise InvariantError("a writer that was not sent to a task cannot stage")
         return self._tasks.stage(iterator)
@@ -105,27 +114,24 @@ class _Writer:
     def _commit(self, messages: Sequence[Any], batch: int | None) -> None:
         options = self._options()
         staged = sorted((each for each in messages if each is not None), key=lambda each: each.task)
+        query = query_id(options.checkpoint)
+
+        def leave_out(count: int, reason: str) -> None:
+            log.warning("pipeline %s: %s left out: %s", options.name, count, reason)
+
         try:
-            if problems := sorted({each.problem for each in staged if each.problem}):
-                raise PipelineRefused(problems[0])
-            if left_out := sum(each.left_out for each in staged):
-                reason = next(each.reason for each in staged if each.reason)
-                log.warning("pipeline %s: %s left out: %s", options.name, left_out, reason)
-            target = PipelineTarget(
-                options.cluster,
-                options.name,
-                staging=options.staging,
-                topic=options.topic,
-                codec=options.codec,
-                replication_factor=options.replication_factor,
-                on_error=options.on_error,
-                dead_letter_topic=options.dead_letter_topic,
-            )
-            try:
+            with closing(_target(options)) as target:
+                if options.is_deterministic:
+                    # Not the next number there is: where no batch was begun, none has tasks.
+                    number = target.begun_batch() if batch is None else batch
+                    commit_direct(options, target, query, staged, number, leave_out)
+                    return
+                if problems := sorted({each.problem for each in staged if each.problem}):
+                    raise PipelineRefused(problems[0])
+                if left_out := sum(each.left_out for each in staged):
+                    leave_out(left_out, next(each.reason for each in staged if each.reason))
                 number = target.next_batch() if batch is None else batch
-                target.write(number, query_id(options.checkpoint), partial(_taken, staged), _append)
-            finally:
-                target.close()
+                target.write(number, query, partial(_taken, staged), _append)
         finally:
             _discard(staged)
 
@@ -164,6 +170,19 @@ def query_id(checkpoint: str | None) -> str:
         raise PipelineRefused(f"checkpoint {checkpoint}: its metadata cannot be read") from exc
 
 
+def _target(options: SinkOptions) -> PipelineTarget:
+    return PipelineTarget(
+        options.cluster,
+        options.name,
+        staging=options.staging,
+        topic=options.topic,
+        codec=options.codec,
+        replication_factor=options.replication_factor,
+        on_error=options.on_error,
+        dead_letter_topic=options.dead_letter_topic,
+    )
+
+
 def _planned(options: SinkOptions) -> _Tasks:
     topics = target_topics(
         ClusterAdmin(options.cluster),
@@ -172,7 +191,7 @@ def _planned(options: SinkOptions) -> _Tasks:
         on_error=options.on_error,
         dead_letter_topic=options.dead_letter_topic,
     )
-    folder = pipeline_folder(options.staging, options.name).child(f"{_INCOMING}{uuid.uuid4().hex}")
+    folder = pipeline_folder(options.staging, options.name).child(f"{INCOMING}{uuid.uuid4().hex}")
     folder.make()
     return _Tasks(folder.uri, topics)
 
@@ -185,8 +204,8 @@ def _taken(staged: Sequence[Staged], folder: Folder, _topics: TargetTopics) -> l
     return [part for each in staged for part in each.parts]
 
 
-def _discard(staged: Sequence[Staged]) -> None:
-    for uri in {each.folder for each in staged}:
+def _discard(staged: Sequence[Staged | Computed]) -> None:
+    for uri in {each.folder for each in staged if each.folder}:
         Folder(uri).remove()
 
 

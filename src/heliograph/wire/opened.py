@@ -7,7 +7,8 @@ Work per record, for whoever must look into batches. The caller has verified eac
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -21,6 +22,17 @@ Content = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None],
 """Timestamp in ms, key, value, headers: all that a copy must keep, and nothing else."""
 OpenedStretch = tuple[int, list[Content]]
 """Offset of the first record, and records whose offsets follow one another."""
+
+
+class OpenedColumns(NamedTuple):
+    """The records of a batch field by field."""
+
+    times_ms: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Sequence[Sequence[tuple[str, bytes | None]]] | None
+    """None where no record has any."""
+
 
 _ATTRIBUTES: Final = struct.Struct(">h")
 _ATTRIBUTES_AT: Final = 21
@@ -47,6 +59,37 @@ def open_records(
         return _stretches(_walked(plain, header), header)
     except (CorruptRecordException, OverflowError, MemoryError) as exc:
         raise CorruptBatch(header.base_offset, f"record: {exc}") from exc
+
+
+def open_columns(
+    batch: memoryview,
+    header: BatchHeader,
+    *,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> OpenedColumns:
+    """The records of a dense batch with its producer's times, in a quarter of `open_records`' time.
+
+    Raises `CorruptBatch` for bytes that contradict themselves.
+    """
+    plain = decompressed(batch, header, decompressed_bytes_max)
+    times, offsets = list[int](), list[int]()
+    keys, values, headers = list[bytes | None](), list[bytes | None](), list[Any]()
+    try:
+        # One at a time: thousands of records at once would keep Python's collector busy.
+        for record in DefaultRecordBatch(plain):
+            times.append(record.timestamp)
+            keys.append(record.key)
+            values.append(record.value)
+            headers.append(record.headers)
+            offsets.append(record.offset)
+    except UnicodeDecodeError:
+        found = _walked(plain, header)
+        return OpenedColumns(*zip(*_stretches(found, header)[0][1], strict=True))
+    except (CorruptRecordException, OverflowError, MemoryError) as exc:
+        raise CorruptBatch(header.base_offset, f"record: {exc}") from exc
+    if offsets != list(range(header.base_offset, header.next_offset)):
+        raise CorruptBatch(header.base_offset, "has other records than its header says")
+    return OpenedColumns(times, keys, values, headers if any(headers) else None)
 
 
 def decompressed(batch: memoryview, header: BatchHeader, bytes_max: int) -> memoryview:

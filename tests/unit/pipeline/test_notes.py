@@ -15,6 +15,7 @@ from heliograph.pipeline.notes import (
     claim_entry,
     done_entry,
     first_claim,
+    following,
     forgotten,
     last_done,
     merged_ends,
@@ -70,6 +71,8 @@ def test_a_batch_that_is_done_is_not_written_again() -> None:
         ([done(4)], 5, "other", "written by another query"),
         ([done(4, "elsewhere")], 4, "q", "copy of the query that wrote it"),
         ([claim(4, "elsewhere")], 4, "q", "staged in /s and is half written"),
+        ([claim(4)], 5, "q", "batch 4 is half written, and no other batch can be written"),
+        ([done(3), claim(5)], 4, "q", "batch 5 is half written, and no other batch can be written"),
     ],
 )
 def test_another_query_or_state_or_copy_is_refused(
@@ -77,6 +80,13 @@ def test_another_query_or_state_or_copy_is_refused(
 ) -> None:
     with pytest.raises(PipelineRefused, match=words):
         step(view_of(*notes), batch, query)
+
+
+def test_a_batch_without_a_number_follows_all_others_unless_one_is_half_written() -> None:
+    assert following(view_of()) == 0
+    assert following(view_of(claim(4), done(4), claim(4, "late copy"))) == 5
+    with pytest.raises(PipelineRefused, match="write it again by its number, 5"):
+        following(view_of(done(4), claim(5)))
 
 
 def test_of_two_claims_the_first_counts_until_it_is_withdrawn() -> None:

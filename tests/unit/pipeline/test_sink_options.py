@@ -30,6 +30,17 @@ def test_what_spark_adds_is_no_option_of_ours(given: dict[str, str]) -> None:
     assert "hush" not in repr(options)
 
 
+def test_options_are_known_by_the_names_of_arguments_and_of_the_file(
+    given: dict[str, str],
+) -> None:
+    spelt = {"replication_factor": "3", "on.error": "dead-letter", "dead_letter_topic": "bad"}
+
+    options = sink_options({**given, **spelt, "target.topic": "out"}, is_stream=True)
+
+    assert (options.replication_factor, options.topic) == (3, "out")
+    assert (options.on_error, options.dead_letter_topic) == ("dead-letter", "bad")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -40,6 +51,9 @@ def test_what_spark_adds_is_no_option_of_ours(given: dict[str, str]) -> None:
         ({"replicationFactor": "0"}, "replicationFactor is 0, not a number above 0"),
         ({"kafka.acks": "all"}, "option kafka.acks is unknown"),
         ({"cluster": "C"}, "cluster C is not in"),
+        ({"deterministic": "yes"}, "deterministic is yes, neither true nor false"),
+        ({"deterministic": "true"}, "deterministic = true needs a topic"),
+        ({"topic": "a", "target.topic": "b"}, "option topic is given twice, as a and b"),
     ],
 )
 def test_what_is_wrong_is_said(

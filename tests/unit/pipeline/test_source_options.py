@@ -11,6 +11,7 @@ from heliograph.pipeline.source_options import (
     AtOffsets,
     AtTime,
     AtWord,
+    columns_of,
     source_options,
 )
 
@@ -33,9 +34,8 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning(given: dict[str
 
 
 def test_names_count_in_any_case_as_spark_gives_them(given: dict[str, str]) -> None:
-    options = source_options({**given, "maxrecordspertrigger": "5"}, is_stream=True)
-
-    assert options.records_max == 5
+    for name in ("maxrecordspertrigger", "maxOffsetsPerTrigger", "trigger.records.max"):
+        assert source_options({**given, name: "5"}, is_stream=True).records_max == 5
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,13 @@ def test_what_is_wrong_is_said(given: dict[str, str], change: dict[str, str], wo
 
 def test_credentials_do_not_show_in_the_repr(given: dict[str, str]) -> None:
     assert "cluster" not in repr(source_options(given, is_stream=True))
+
+
+def test_only_the_columns_that_are_asked_for_are_read_in_an_order_of_their_own() -> None:
+    assert columns_of({})[-1] == "headers"
+    assert columns_of({"includeHeaders": "False", "columns": "value, key,headers"}) == [
+        "key",
+        "value",
+    ]
+    with pytest.raises(ConfigError, match="there is no color"):
+        columns_of({"columns": "color"})

@@ -4,7 +4,7 @@ import pytest
 
 from heliograph.errors import CorruptBatch
 from heliograph.wire.batch import BatchHeader, parse_header
-from heliograph.wire.opened import open_records
+from heliograph.wire.opened import open_columns, open_records
 from tests.kit.batches import NOW_MS, Record, batch_of
 
 
@@ -53,3 +53,27 @@ def test_a_count_that_the_bytes_do_not_hold_is_corrupt() -> None:
 
     with pytest.raises(CorruptBatch):
         open_records(batch, header(batch))
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_columns_hold_what_records_hold(codec: int) -> None:
+    strange = Record(offset=8, value=None, headers=((b"\xff", b"x"),))
+    for second in (Record(offset=8, headers=((b"h", b"1"), (b"h", None))), strange):
+        batch = batch_of(Record(offset=7, key=None), second, base_offset=7, attributes=codec)
+
+        columns = open_columns(batch, header(batch))
+
+        ((_, contents),) = open_records(batch, header(batch))
+        times, keys, values, headers = zip(*contents, strict=True)
+        assert (tuple(columns.times_ms), tuple(columns.keys)) == (times, keys)
+        assert tuple(columns.values) == values and columns.headers is not None
+        assert tuple(tuple(each or ()) for each in columns.headers) == headers
+
+
+def test_columns_without_headers_say_so_and_a_wrong_count_is_corrupt() -> None:
+    batch = batch_of(Record(offset=0), base_offset=0)
+    wrong = batch_of(Record(offset=0), base_offset=0, record_count=2, last_offset_delta=1)
+
+    assert open_columns(batch, header(batch)).headers is None
+    with pytest.raises(CorruptBatch):
+        open_columns(wrong, header(wrong))
