@@ -27,6 +27,7 @@ from heliograph.ledger.entries import Entry, MemoEntry, Tombstone
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.standby_note import StandbyDriver, with_standby
 from heliograph.ledger.view import LedgerView
+from heliograph.letters.notes import LettersNote, NotedLetter, note_entry
 from heliograph.model import (
     ClusterAlias,
     Copying,
@@ -296,6 +297,42 @@ def test_a_clock_a_large_ledger_and_foreign_records_are_told(
     assert set(texts) == {"clock:B", "clock:A or its producers", "ledger", "foreign:orders"}
     assert texts["clock:B"] == "the clock of B is 30.0 s behind the driver's"
     assert texts["foreign:orders"].endswith("of other writers on the target: producer ids 4711")
+
+
+def test_dead_letters_are_an_alarm_that_ends_some_time_after_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, monkeypatch, letters_s=60)
+    scene.lane("orders")
+
+    def write_letter(offset: int) -> None:
+        note = LettersNote(
+            topic=TopicName("orders.dead"),
+            partition=0,
+            from_offset=0,
+            producer_id=1,
+            producer_epoch=0,
+            sequence=offset,
+            position=offset,
+            source_topic_id=None,
+            at_ms=scene.now_ms,
+            letters=(
+                NotedLetter(
+                    offset=offset, step="clean", error="E", why="no", stage="TRANSFORMATION"
+                ),
+            ),
+        )
+        source = TopicPartition(topic=TopicName("orders"), partition=0)
+        scene.ledgers.view.apply(note_entry(source, note))
+
+    for offset, pauses_s in ((7, (10, 40)), (8, (10, 40)), (9, (10, 55, 10))):
+        write_letter(offset)
+        for pause_s in pauses_s:
+            scene.step(pause_s)
+
+    (alarm,) = alarms_note(scene.ledgers.view).alarms
+    assert alarm.text == "1 record went to the dead-letter topic so far"
+    assert scene.told == [("letters:orders", "raised"), ("letters:orders", "ended")]
 
 
 @pytest.mark.parametrize(
