@@ -273,9 +273,10 @@ class _Mirror:
         # They ask from threads of their own.
         progress = partial(on_loop, loop, self._slots.progress)
         lags = partial(asked_of_loop, loop, self._book.report)
+        clocks = partial(on_loop, loop, lambda: self._slots.tally.clocks_s())
         session, is_wanted = lambda: self._spark.session, lambda: not self._stop.is_made
         proving = proofs(config, ledgers, session, is_wanted)
-        return [*periodic_jobs(config, clients, ledgers, progress, lags), *proving]
+        return [*periodic_jobs(config, clients, ledgers, progress, lags, clocks), *proving]
 
     async def _run_with_slots(self, clients: Clients, keeper: SlotKeeper) -> RunResult:
         ledgers = LedgerService.of(self._ledgers)

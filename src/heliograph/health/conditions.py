@@ -316,6 +316,9 @@ def _ledger(sight: FlowSight, flow: FlowConfig) -> Iterator[Condition]:
 def _clocks(sight: FlowSight, flow: FlowConfig) -> Iterator[Condition]:
     limit_s = flow.alarms.clock_s
     for cluster, ahead_s in sorted(sight.measured.clocks_s.items()):
+        if ahead_s is None:
+            yield _condition(Kind.CLOCK, cluster, Level.BETWEEN, "its clock is not known")
+            continue
         if abs(ahead_s) <= limit_s / 2:
             continue
         level = Level.BAD if abs(ahead_s) > limit_s else Level.BETWEEN

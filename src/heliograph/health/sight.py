@@ -26,6 +26,7 @@ from heliograph.topics.naming import NamingPolicy, canary_source, is_heartbeats,
 
 STARTING: Final = "starting"
 STALLED: Final = "stalled"
+WAITING: Final = "waiting"
 _GOES_ON: Final = frozenset({"copying", "idle"})
 
 
@@ -139,8 +140,8 @@ class Measured:
     """What the driver measures now and then; None and nothing where it could not."""
 
     ledger_bytes: int | None = None
-    clocks_s: Mapping[str, float] = field(default_factory=dict)
-    """By cluster, how far its clock is ahead of the driver's."""
+    clocks_s: Mapping[str, float | None] = field(default_factory=dict)
+    """By cluster and by slot, how far its clock is ahead of the driver's; None is not known."""
     certificates: tuple[Certificate, ...] = ()
     foreign: Mapping[TopicName, Foreign] = field(default_factory=dict)
     standby_seen_ms: int | None = None

@@ -24,6 +24,7 @@ from heliograph.health.probes import LedgerSeen, Probes
 from heliograph.health.watch import WatchJob, grown, interval_s, together
 from heliograph.lag.figures import LagReport, LaneLag, Motion
 from heliograph.ledger.entries import Entry, MemoEntry, Tombstone
+from heliograph.ledger.outage_note import outage_note
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.standby_note import StandbyDriver, with_standby
 from heliograph.ledger.view import LedgerView
@@ -34,6 +35,8 @@ from heliograph.model import (
     Idle,
     LaneId,
     LaneProgress,
+    Paused,
+    SlotId,
     Stalled,
     StallReason,
     TopicName,
@@ -93,6 +96,9 @@ class Scene:
         self.lags: dict[LaneId, LaneLag] = {}
         self.seen = LedgerSeen(bytes=1)
         monkeypatch.setattr(Probes, "ledger", lambda _: self.seen)
+        self.clocks: dict[str, float | None] = {"A": 0.0, "B": 0.0}
+        self.slot_clocks: dict[SlotId, float] = {}
+        monkeypatch.setattr(Probes, "clocks", lambda _: self.clocks)
         monkeypatch.setattr(Probes, "horizons", lambda *_: {})
         self.now_ms = 1_800_000_000_000
         monkeypatch.setattr(watch, "now_ms", lambda: self.now_ms)
@@ -108,6 +114,7 @@ class Scene:
             cast(LedgerService, self.ledgers),
             lambda: self.progress,
             lambda: LagReport(at_ms=self.now_ms, lanes=self.lags),
+            lambda: self.slot_clocks,
         )
 
     def stall(self, *topics: str) -> None:
@@ -161,7 +168,7 @@ def test_an_alarm_is_noted_then_told_once_and_so_is_its_end(scene: Scene) -> Non
     assert sorted(scene.told[:2]) == [("stall:logs", "raised"), ("stall:orders", "raised")]
     assert sorted(scene.told[2:]) == [("stall:logs", "ended"), ("stall:orders", "ended")]
     # Raised and told, ended and told; nothing while nothing changes.
-    assert scene.ledgers.writes == ["alarms"] * 4
+    assert [subject for subject in scene.ledgers.writes if subject == "alarms"] == ["alarms"] * 4
 
 
 def test_a_successor_does_not_tell_again_and_tells_what_was_not_told(scene: Scene) -> None:
@@ -333,6 +340,72 @@ def test_dead_letters_are_an_alarm_that_ends_some_time_after_the_last(
     (alarm,) = alarms_note(scene.ledgers.view).alarms
     assert alarm.text == "1 record went to the dead-letter topic so far"
     assert scene.told == [("letters:orders", "raised"), ("letters:orders", "ended")]
+
+
+def test_clocks_of_both_clusters_and_of_slots_are_compared_and_one_that_is_not_known_ends_nothing(
+    scene: Scene,
+) -> None:
+    scene.lane("orders")
+    scene.clocks = {"A": 12.0, "B": -0.2}
+    scene.slot_clocks = {SlotId(3): -11.0}
+
+    scene.step()
+    assert set(scene.ledgers.alarms) == {"clock:A", "clock:slot 3"}
+
+    scene.clocks, scene.slot_clocks = {"A": None, "B": None}, {SlotId(3): 0.0}
+    scene.step()
+    assert set(scene.ledgers.alarms) == {"clock:A"}
+
+    scene.clocks = {"A": 0.0, "B": None}
+    scene.step()
+    assert not scene.ledgers.alarms
+
+
+def test_the_longest_outage_is_noted_rarely_and_outlives_drivers_and_outages(scene: Scene) -> None:
+    def longest_s() -> float:
+        note = outage_note(scene.ledgers.view)
+        assert note is not None
+        return note.longest_s
+
+    scene.lane("orders")
+    for _ in range(90):
+        scene.step()  # a quarter of an hour, and all is well
+    assert longest_s() == 0.0
+    assert scene.ledgers.writes.count("outage") == 3
+
+    scene.stall("orders")
+    for _ in range(120):
+        scene.step()
+    stalled_s = longest_s()
+    assert 1_100 < stalled_s <= 1_500
+    assert scene.ledgers.writes.count("outage") < 45
+
+    scene.lane("orders")
+    scene.step()
+    scene.job = scene.driver()
+    scene.progress.clear()
+    scene.step(86_400)  # nobody led the flow for a day, and lanes have only begun
+    scene.lane("orders")
+    scene.step()
+    away_s = longest_s()
+    assert away_s == pytest.approx(86_410, abs=301)
+
+    scene.stall("orders")
+    for _ in range(120):
+        scene.step()
+    assert longest_s() == away_s
+
+
+def test_a_flow_that_has_no_lanes_or_whose_lanes_are_paused_has_no_outage(scene: Scene) -> None:
+    for _ in range(120):
+        scene.step()
+    scene.lane("orders", Paused())
+    for _ in range(120):
+        scene.step()
+
+    note = outage_note(scene.ledgers.view)
+    assert note is not None
+    assert note.longest_ms == 0
 
 
 @pytest.mark.parametrize(
