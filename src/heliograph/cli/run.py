@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from heliograph.broker.kerberos import require_kerberos
 from heliograph.cli.background import Background, go_to_background
+from heliograph.cli.heap import settled_heap
 from heliograph.cli.live import Summaries, open_display
 from heliograph.cli.options import File, OnlyFlows
 from heliograph.cli.output import EXIT_FAILED, EXIT_STALLED, start_logging
@@ -271,7 +272,7 @@ def _served_at(config: ApiConfig, where: str) -> ApiConfig:
 
 def _services(config: MirrorConfig, values: Values) -> tuple[Service, ...]:
     # Loaded where they are asked for: a run without them starts sooner.
-    services: list[Service] = []
+    services: list[Service] = [settled_heap]
     if config.api.listen is not None:
         from heliograph.api.server import api_service
 
