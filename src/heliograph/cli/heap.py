@@ -1,8 +1,8 @@
 """The heap of a driver that has its process for itself. Runs on the driver's loop.
 
 Python's collector looks at all that lives now and then, and most of that was imported and stays for
-good: a tenth of a second at a time in which no slot's beat is answered. What is frozen is not
-looked at again. Who calls `heliograph.run` has a heap of their own, which is left alone.
+good; meanwhile no slot's beat is answered. What is frozen is not looked at again. Who calls
+`heliograph.run` has a heap of their own, which is left alone.
 """
 
 from __future__ import annotations
