@@ -21,7 +21,7 @@ from heliograph.ledger.fence import fence_of
 from heliograph.ledger.standby_note import standbys_of
 from heliograph.ledger.view import LedgerView
 from heliograph.letters.notes import LetterCount, letters_by_topic
-from heliograph.model import FlowId, LaneProgress, Stalled, Starting, TopicName
+from heliograph.model import FlowId, LaneProgress, Stalled, Starting, TopicName, Waiting
 from heliograph.topics.naming import NamingPolicy, canary_source, is_heartbeats, naming_policy
 
 STARTING: Final = "starting"
@@ -229,7 +229,7 @@ def lane_of_progress(
         state=state.kind,
         reason="" if stalled is None else stalled.reason.value,
         detail="" if stalled is None else stalled.detail,
-        since_ms=None if stalled is None else stalled.since_ms,
+        since_ms=state.since_ms if isinstance(state, Stalled | Waiting) else None,
         retrying=stalled is not None and stalled.retrying,
         is_own=topic in own,
         lag_records=lag_records,

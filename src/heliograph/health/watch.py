@@ -49,6 +49,7 @@ from heliograph.health.sight import (
     own_topics,
 )
 from heliograph.lag.figures import LagReport, Motion
+from heliograph.lag.lanes import STUCK_S
 from heliograph.ledger.outage_note import OutageNote, outage_entry, outage_note, seen_at
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
@@ -175,7 +176,11 @@ class WatchJob:
         stuck = any(
             lag.motion is Motion.STUCK for lane, lag in lags.items() if lane.flow == self.flow
         )
-        return sight.is_known and not stuck and not any(map(_has_stopped, sight.lanes))
+        return (
+            sight.is_known
+            and not stuck
+            and not any(_has_stopped(lane, sight.at_ms) for lane in sight.lanes)
+        )
 
     def _judged(self, sight: FlowSight, note: AlarmsNote, *, is_known: bool) -> AlarmsNote:
         judged = judge(
@@ -395,9 +400,12 @@ def together(noted: AlarmsNote, own: AlarmsNote) -> AlarmsNote:
     return replace(noted, alarms=(*merged, *added))
 
 
-def _has_stopped(lane: LaneSight) -> bool:
-    """One that an operator paused is no outage: it is known, and goes on when told."""
-    return lane.is_stalled or lane.state == WAITING
+def _has_stopped(lane: LaneSight, at_ms: int) -> bool:
+    """One that an operator paused is no outage: it is known, and goes on when told. Nor is one that
+    waits for a moment, as it does now and then where it copies as fast as it can."""
+    if lane.state == WAITING and lane.since_ms is not None:
+        return at_ms - lane.since_ms >= 1000 * STUCK_S
+    return lane.is_stalled
 
 
 def _seen_ms(before_ms: int | None, standbys: int, at_ms: int) -> int | None:
