@@ -400,6 +400,8 @@ class FlowFigures:
 class SlotFigures:
     """What a slot as a whole does; told once a second, so that lanes need not."""
 
+    at_ms: int = 0
+    """By the clock of its machine; 0 where it is not told."""
     elapsed_s: float = 0.0
     user_s: float = 0.0
     """CPU of the thread that carries, outside the kernel."""

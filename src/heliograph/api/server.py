@@ -30,7 +30,6 @@ from heliograph.connect.of_file import FileConnectors
 from heliograph.driver.live import LiveMirror, Service
 from heliograph.errors import ConfigError, InvariantError
 from heliograph.inspect.why_reading import Values, no_values
-from heliograph.processes import set_aside_imported
 
 log = logging.getLogger("heliograph")
 
@@ -99,8 +98,6 @@ async def serving(
         try:
             while not server.started and not serving.done():
                 await asyncio.sleep(_STARTED_S)
-            # A page of ten thousand lanes brings a full collection about.
-            set_aside_imported()
             log.info(what, f"{'http' if context is None else 'https'}://{address}")
             yield address
         finally:

@@ -30,6 +30,7 @@ from heliograph.config.load import ExplainedConfig, load_explained, real_environ
 from heliograph.config.mm2.values import BadValue
 from heliograph.config.schema import MirrorConfig
 from heliograph.config.secrets import Environment
+from heliograph.driver.heap import settled_heap
 from heliograph.driver.live import Progress, RunStatus, Service
 from heliograph.driver.result import RunResult
 from heliograph.driver.run import run as run_mirror
@@ -271,7 +272,7 @@ def _served_at(config: ApiConfig, where: str) -> ApiConfig:
 
 def _services(config: MirrorConfig, values: Values) -> tuple[Service, ...]:
     # Loaded where they are asked for: a run without them starts sooner.
-    services: list[Service] = []
+    services: list[Service] = [settled_heap]
     if config.api.listen is not None:
         from heliograph.api.server import api_service
 

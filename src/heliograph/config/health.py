@@ -46,6 +46,8 @@ class AlarmsConfig(Section):
     """Time left until compaction deletes tombstones that wait; at most half of that time."""
     loss_s: Annotated[Seconds, Own("alarms.loss.seconds")] = _DAY_S
     """How long records that are lost are told of."""
+    letters_s: Annotated[Seconds, Own("alarms.letters.seconds")] = _DAY_S
+    """How long records that went to a dead-letter topic are told of."""
     foreign_s: Annotated[Seconds, Own("alarms.foreign.seconds")] = _DAY_S
     """How long records of other writers on the target are told of."""
     canary_s: Annotated[int | None, Own("alarms.canary.seconds")] = Field(

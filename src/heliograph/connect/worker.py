@@ -24,6 +24,7 @@ from heliograph.connect.store import ConnectorTopic, records_of, tombstones_of
 from heliograph.connect.translate import Errors, errors_of, translate
 from heliograph.connect.worker_file import WorkerFile
 from heliograph.driver.changes import ConfigChanges
+from heliograph.driver.heap import settled_heap
 from heliograph.driver.live import LiveMirror
 from heliograph.driver.run import run_mirror
 from heliograph.driver.stop import StopRequest
@@ -148,7 +149,10 @@ class ConnectWorker:
         following.add_done_callback(lambda task: None if task.cancelled() else self._stop.make())
         try:
             await run_mirror(
-                self._file.config, stop=self._stop, services=(self._shown,), changes=self._changes
+                self._file.config,
+                stop=self._stop,
+                services=(settled_heap, self._shown),
+                changes=self._changes,
             )
         finally:
             following.cancel()

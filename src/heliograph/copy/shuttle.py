@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal
 
 from heliograph.broker.open_clusters import OpenClusters
-from heliograph.clock import monotonic_s
+from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import ClientRole, ClusterConfig
 from heliograph.copy.events import (
     Close,
@@ -231,6 +231,7 @@ class Shuttle:
         used = resource.getrusage(resource.RUSAGE_THREAD)
         ways: dict[ClientRole, Literal["from", "to"]] = {"consumer": "from", "producer": "to"}
         return SlotFigures(
+            at_ms=now_ms(),
             elapsed_s=round(monotonic_s() - self._began_s, 3),
             user_s=round(used.ru_utime - self._used[0], 3),
             system_s=round(used.ru_stime - self._used[1], 3),

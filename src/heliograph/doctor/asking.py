@@ -20,14 +20,13 @@ from kio.schema.describe_configs.v4 import request as configs_request
 from kio.schema.describe_configs.v4 import response as configs_response
 from kio.schema.describe_log_dirs.v4 import request as dirs_request
 from kio.schema.describe_log_dirs.v4 import response as dirs_response
-from kio.schema.describe_quorum.v1 import request as quorum_request
-from kio.schema.describe_quorum.v1 import response as quorum_response
 from kio.schema.metadata.v12 import request as metadata_request
 from kio.schema.metadata.v12 import response as metadata_response
 from kio.serial import entity_reader, entity_writer
 
 from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.broker.codes import NONE, broker_error
+from heliograph.broker.quorum import quorum_state
 from heliograph.config.schema import ClusterConfig
 from heliograph.doctor.facts import (
     BROKER_KEYS,
@@ -46,7 +45,6 @@ from heliograph.model import TopicName, TopicPartition
 _TOPICS_AT_ONCE: Final = 250
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
-_METADATA_LOG: Final = "__cluster_metadata"
 _API_VERSIONS_KEY: Final = 18
 
 T = TypeVar("T")
@@ -254,26 +252,6 @@ class _Asker:
         if answer.error_code != NONE:
             where = f"cluster {self._cluster.alias}: {what}"
             raise broker_error(where, int(answer.error_code), permission=permission)
-
-
-async def quorum_state(cluster: Cluster) -> tuple[Any, float]:
-    """The answer about the metadata log, and how long it took; raises `BrokerError`."""
-    asked = quorum_request.PartitionData(partition_index=0)  # type: ignore[arg-type]
-    message = quorum_request.DescribeQuorumRequest(
-        topics=(
-            quorum_request.TopicData(topic_name=_METADATA_LOG, partitions=(asked,)),  # type: ignore[arg-type]
-        )
-    )
-    began_s = asyncio.get_running_loop().time()
-    answer = await cluster.ask_any(message, quorum_response.DescribeQuorumResponse)
-    took_s = asyncio.get_running_loop().time() - began_s
-    where, permission = f"cluster {cluster.alias}: quorum", "DESCRIBE on the cluster"
-    if answer.error_code != NONE:
-        raise broker_error(where, int(answer.error_code), permission=permission)
-    partition = answer.topics[0].partitions[0]
-    if partition.error_code != NONE:
-        raise broker_error(where, int(partition.error_code), permission=permission)
-    return partition, took_s
 
 
 def _config_question(kind: int, names: Iterable[str], keys: tuple[str, ...]) -> Any:

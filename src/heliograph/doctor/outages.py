@@ -20,16 +20,16 @@ _NEAR: Final = 0.5
 
 def longest_outage_s(status: FlowStatus, now_ms: int) -> float | None:
     """The longest time for which a lane has had something to mirror and has not: the age of its
-    oldest record that waits, or how long ago it was last heard of while no driver runs.
-
-    The ledger keeps no history of outages, so earlier ones that were made up for are not known.
-    """
+    oldest record that waits, how long ago it was last heard of while no driver runs, or the longest
+    outage that a driver noted, however long ago."""
     if not status.is_known or not status.lanes:
         return None
     waits = [lane.lag_s for lane in status.lanes if lane.lag_s is not None]
     if status.holder is None:
         noted = [lane.noted_ms for lane in status.lanes if lane.noted_ms is not None]
         waits += [(now_ms - max(noted)) / 1000] if noted else []
+    if status.outage is not None:
+        waits.append(status.outage.longest_s)
     return max(waits, default=0.0)
 
 
@@ -49,7 +49,7 @@ def outage_findings(
         *_producers(about, target, seen_s),
     ]
     if not any(each.severity in (Severity.PROBLEM, Severity.WARN) for each in found):
-        seen = "nothing was mirrored yet" if seen_s is None else f"now it is {_words(seen_s)}"
+        seen = "nothing was mirrored yet" if seen_s is None else f"{_words(seen_s)} were seen"
         least = _shortest(topics)
         bound = "of any length" if least is None else f"of {_words(least)}"
         found.append(_finding(about, Severity.OK, f"an outage {bound} can be made up for; {seen}"))
@@ -147,7 +147,9 @@ def _producers(about: str, target: ClusterFacts, seen_s: float | None) -> Iterat
         fix = "producer.id.expiration.ms = 86400000, Kafka's default"
         yield _finding(about, Severity.WARN, said, why, fix)
     elif seen_s is not None and 1000 * seen_s > expiry:
-        yield _finding(about, Severity.NOTE, f"{said}, and an outage is longer", why)
+        yield _finding(
+            about, Severity.NOTE, f"{said}, and an outage of {_words(seen_s)} was seen", why
+        )
 
 
 def _words(seconds: float) -> str:

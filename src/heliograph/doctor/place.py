@@ -17,11 +17,11 @@ from kio.schema.metadata.v12 import response as metadata_response
 from heliograph.broker.blocking import blocking
 from heliograph.broker.cluster import open_cluster
 from heliograph.broker.connection import open_connection
+from heliograph.broker.quorum import controller_clock
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.clients import aiokafka_settings
 from heliograph.config.schema import ClientRole, ClusterConfig
 from heliograph.config.security import TlsConfig
-from heliograph.doctor.asking import quorum_state
 from heliograph.doctor.facts import Certificate
 from heliograph.errors import MirrorError
 from heliograph.model import ClusterAlias
@@ -213,41 +213,23 @@ async def _round_trip(
 
 
 async def _clock(config: ClusterConfig, answer_s_max: float) -> ClockSeen:
-    """The active controller tells the time with the state of the quorum (KIP-836): nothing need be
-    written to learn it."""
     cluster = open_cluster(config, "admin")
     try:
         async with asyncio.timeout(2 * answer_s_max):
-            await quorum_state(cluster)  # opens the connection, which is no part of the figure
-            best: ClockSeen | None = None
-            for _ in range(_TRIES):
-                before_ms = now_ms()
-                partition, took_s = await quorum_state(cluster)
-                found = _clock_seen(config.alias, partition, before_ms, took_s)
-                if best is None or found.error_ms < best.error_ms:
-                    best = found
-            assert best is not None
-            return best
+            found = await controller_clock(cluster, _TRIES)
     except (MirrorError, TimeoutError) as exc:
         return ClockSeen(cluster=config.alias, why_not=str(exc) or "no answer in time")
     finally:
         cluster.close()
-
-
-def _clock_seen(
-    cluster: ClusterAlias, partition: object, before_ms: int, took_s: float
-) -> ClockSeen:
-    leader = int(partition.leader_id)  # type: ignore[attr-defined]
-    for voter in partition.current_voters:  # type: ignore[attr-defined]
-        told_ms = int(voter.last_caught_up_timestamp)
-        if int(voter.replica_id) == leader and told_ms >= 0:
-            half_ms = 1000 * took_s / 2
-            return ClockSeen(
-                cluster=cluster,
-                controller=leader,
-                ahead_ms=told_ms - (before_ms + half_ms),
-                error_ms=half_ms + 1,
-            )
+    if found is None:
+        return ClockSeen(
+            cluster=config.alias,
+            error_ms=float("inf"),
+            why_not="its controller does not tell the time",
+        )
     return ClockSeen(
-        cluster=cluster, error_ms=float("inf"), why_not="its controller does not tell the time"
+        cluster=config.alias,
+        controller=found.node,
+        ahead_ms=found.ahead_ms,
+        error_ms=found.error_ms,
     )

@@ -26,7 +26,7 @@ from heliograph.groups.both_ways import BothWaysMap
 from heliograph.groups.lag_group import LagGroupJob
 from heliograph.groups.sync import GroupOffsetsJob
 from heliograph.health.canary_job import CanaryJob
-from heliograph.health.watch import Lags, WatchJob
+from heliograph.health.watch import Lags, SlotClocks, WatchJob
 from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.fence import topic_fences
 from heliograph.ledger.flow_map import FlowMap, RunningMap
@@ -43,6 +43,7 @@ def periodic_jobs(
     ledgers: LedgerService,
     progress: Progress,
     lags: Lags = no_lag,
+    slot_clocks: SlotClocks = dict,
 ) -> tuple[PeriodicJob, ...]:
     """Every loop of every pair; a pair that mirrors nothing may still have heartbeats."""
     return tuple(
@@ -50,7 +51,7 @@ def periodic_jobs(
         for pair in config.chosen_pairs
         for loop in (
             *_jobs_of(config, pair, clients, ledgers, progress),
-            *_watching(config, pair, clients, ledgers, progress, lags),
+            *_watching(config, pair, clients, ledgers, progress, lags, slot_clocks),
         )
     )
 
@@ -133,8 +134,9 @@ def _watching(
     ledgers: LedgerService,
     progress: Progress,
     lags: Lags,
+    slot_clocks: SlotClocks,
 ) -> Iterator[PeriodicJob]:
     if flow.enabled and flow.canary.enabled:
         yield CanaryJob(flow, clients, ledgers)
     if flow.enabled and flow.alarms.enabled:
-        yield WatchJob(config, flow, clients, ledgers, progress, lags)
+        yield WatchJob(config, flow, clients, ledgers, progress, lags, slot_clocks)

@@ -48,7 +48,6 @@ from heliograph.ledger.access import LedgerAccess
 from heliograph.ledger.lease import Leases
 from heliograph.ledger.service import LedgerService
 from heliograph.model import FlowId
-from heliograph.processes import set_aside_imported
 from heliograph.words import counted
 
 log = logging.getLogger("heliograph")
@@ -274,9 +273,10 @@ class _Mirror:
         # They ask from threads of their own.
         progress = partial(on_loop, loop, self._slots.progress)
         lags = partial(asked_of_loop, loop, self._book.report)
+        clocks = partial(on_loop, loop, lambda: self._slots.tally.clocks_s())
         session, is_wanted = lambda: self._spark.session, lambda: not self._stop.is_made
         proving = proofs(config, ledgers, session, is_wanted)
-        return [*periodic_jobs(config, clients, ledgers, progress, lags), *proving]
+        return [*periodic_jobs(config, clients, ledgers, progress, lags, clocks), *proving]
 
     async def _run_with_slots(self, clients: Clients, keeper: SlotKeeper) -> RunResult:
         ledgers = LedgerService.of(self._ledgers)
@@ -292,7 +292,6 @@ class _Mirror:
         try:
             await self._slots.start(self._spark.session, keeper.count)
             await self._leases.wait_known(_LEASE_WAIT_S)
-            set_aside_imported()
             async with asyncio.TaskGroup() as tasks:
                 beside = (
                     self._start_spark_again(),

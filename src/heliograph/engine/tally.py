@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from heliograph.clock import monotonic_s
+from heliograph.clock import monotonic_s, now_ms
 from heliograph.model import (
     LATENCY_BUCKETS_MS,
     ClusterAlias,
@@ -26,6 +26,9 @@ from heliograph.model import (
     TopicName,
 )
 
+_CLOCK_REPORTS: Final = 30
+_CLOCK_S: Final = 30.0
+"""A slot that was not heard of for so long has no clock."""
 LARGEST_S: Final = 30.0
 """What was largest is told for so long, as Kafka's own clients tell it."""
 _LINK_COUNTERS: Final = (
@@ -87,6 +90,8 @@ class SlotTally:
         """`elapsed_s`, `user_s`, `system_s`."""
         self.shares: dict[SlotId, LoopShares] = {}
         self.lanes = LaneTally()
+        self._behind: dict[SlotId, deque[tuple[float, int]]] = {}
+        """When each of the last reports came, and by how many milliseconds it seemed late."""
 
     @property
     def latest(self) -> dict[SlotId, SlotFigures]:
@@ -97,6 +102,7 @@ class SlotTally:
         if known != generation:
             before = SlotFigures()
         self._last[slot] = (generation, now)
+        self._hear_clock(slot, now, is_new=known != generation)
         _add(self.slots[slot], _SLOT_COUNTERS, before, now)
         elapsed_s = now.elapsed_s - before.elapsed_s
         if elapsed_s > 0:
@@ -113,6 +119,23 @@ class SlotTally:
             _add(self.flows[flow.flow], _FLOW_COUNTERS, was, flow)
             for reason, count in flow.stalls.items():
                 self.stalls[flow.flow][reason] += max(0, count - was.stalls.get(reason, 0))
+
+    def clocks_s(self) -> dict[SlotId, float]:
+        """How far the clock of each slot's machine is ahead of this driver's. A report that took
+        long looks like a clock that is behind, so the quickest of the last ones counts."""
+        since_s = monotonic_s() - _CLOCK_S
+        return {
+            slot: -min(late_ms for _, late_ms in heard) / 1000
+            for slot, heard in self._behind.items()
+            if heard[-1][0] >= since_s
+        }
+
+    def _hear_clock(self, slot: SlotId, now: SlotFigures, *, is_new: bool) -> None:
+        if is_new:
+            self._behind.pop(slot, None)
+        if now.at_ms:
+            heard = self._behind.setdefault(slot, deque(maxlen=_CLOCK_REPORTS))
+            heard.append((monotonic_s(), now_ms() - now.at_ms))
 
     def _link(self, key: LinkKey, before: LinkFigures, now: LinkFigures) -> None:
         total = self.links[key]

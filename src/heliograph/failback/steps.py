@@ -64,6 +64,7 @@ from heliograph.ledger.fence import (
     unfence_entry,
 )
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
+from heliograph.ledger.outage_note import forget_outages
 from heliograph.ledger.translate import Clamped, Translated, Translation, Unsafe
 from heliograph.model import OffsetRange, TopicName, TopicPartition
 from heliograph.procedure.hooks import hook_event, hooks_told, run_hooks
@@ -405,7 +406,7 @@ async def open_step(
             await forget_procedures(ledger.store, "failover")
             await forget_procedures(ledger.store, "failback")
             fences = topic_unfence_entries(topic_fences(ledger.store.view))
-            await ledger.store.write_or_refuse([unfence_entry(), *fences])
+            await ledger.store.write_or_refuse([unfence_entry(), forget_outages(), *fences])
     event = hook_event(
         context.pair.config,
         flow.id,
@@ -434,7 +435,8 @@ def _lifted(context: FailbackContext) -> list[Tombstone]:
     fenced = topic_fences(context.pair.ledger.store.view)
     if context.order.topics is not None:
         return topic_unfence_entries(fenced.keys() & set(context.order.topics))
-    return [unfence_entry(), *topic_unfence_entries(fenced)]
+    # What it missed meanwhile was written on the other side: that is no outage.
+    return [unfence_entry(), forget_outages(), *topic_unfence_entries(fenced)]
 
 
 def _utc(at_ms: int) -> str:

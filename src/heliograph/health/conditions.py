@@ -34,6 +34,7 @@ class Kind(StrEnum):
     OVERRUN = "overrun"
     TOMBSTONES = "tombstones"
     LOSS = "loss"
+    LETTERS = "letters"
     FOREIGN = "foreign"
     CANARY = "canary"
     DRILL = "drill"
@@ -46,7 +47,15 @@ class Kind(StrEnum):
 
 
 OF_LANES: Final = frozenset(
-    {Kind.STALL, Kind.LAG, Kind.OVERRUN, Kind.TOMBSTONES, Kind.LOSS, Kind.FOREIGN}
+    {
+        Kind.STALL,
+        Kind.LAG,
+        Kind.OVERRUN,
+        Kind.TOMBSTONES,
+        Kind.LOSS,
+        Kind.LETTERS,
+        Kind.FOREIGN,
+    }
 )
 """Those whose subjects are topics."""
 
@@ -83,6 +92,7 @@ def conditions(
     for of_topic in (_stall, _lag, _overrun, _tombstones):
         found += _by_topic(sight, flow, of_topic)
     found += _losses(sight, flow)
+    found += _letters(sight, flow)
     found += _foreign(sight, flow)
     found = [*_bounded(found, open_subjects or {})]
     for of_flow in (_canary, _proofs, _standby, _ledger, _clocks, _certificates, _unknown):
@@ -202,6 +212,13 @@ def _losses(sight: FlowSight, flow: FlowConfig) -> Iterator[Condition]:
             yield _condition(Kind.LOSS, topic, Level.BAD, text)
 
 
+def _letters(sight: FlowSight, flow: FlowConfig) -> Iterator[Condition]:
+    for topic, letters in sorted(sight.facts.letters.items()):
+        if sight.at_ms - letters.last_ms <= 1000 * flow.alarms.letters_s:
+            text = f"{counted(letters.records, 'record')} went to the dead-letter topic so far"
+            yield _condition(Kind.LETTERS, topic, Level.BAD, text)
+
+
 def _foreign(sight: FlowSight, flow: FlowConfig) -> Iterator[Condition]:
     for topic, foreign in sorted(sight.measured.foreign.items()):
         if sight.at_ms - foreign.grew_ms <= 1000 * flow.alarms.foreign_s:
@@ -299,6 +316,9 @@ def _ledger(sight: FlowSight, flow: FlowConfig) -> Iterator[Condition]:
 def _clocks(sight: FlowSight, flow: FlowConfig) -> Iterator[Condition]:
     limit_s = flow.alarms.clock_s
     for cluster, ahead_s in sorted(sight.measured.clocks_s.items()):
+        if ahead_s is None:
+            yield _condition(Kind.CLOCK, cluster, Level.BETWEEN, "its clock is not known")
+            continue
         if abs(ahead_s) <= limit_s / 2:
             continue
         level = Level.BAD if abs(ahead_s) > limit_s else Level.BETWEEN

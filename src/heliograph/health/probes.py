@@ -18,8 +18,10 @@ from heliograph.broker.clients import Clients
 from heliograph.broker.cluster import LATEST, Cluster, open_cluster
 from heliograph.broker.log import read_batches
 from heliograph.broker.log_dirs import partition_bytes
+from heliograph.broker.quorum import controller_clock
+from heliograph.broker.transactions import transactional_ids
 from heliograph.clock import monotonic_s
-from heliograph.config.schema import MirrorConfig
+from heliograph.config.schema import ClusterConfig, MirrorConfig
 from heliograph.errors import MirrorError
 from heliograph.health.certificates import certificates_of
 from heliograph.health.horizons import Horizon, horizon_of
@@ -27,7 +29,7 @@ from heliograph.health.sight import Certificate
 from heliograph.ledger.access import within
 from heliograph.ledger.entries import LeaseEntry, ledger_topic
 from heliograph.ledger.entry_codec import decode
-from heliograph.model import FlowId, TopicName, TopicPartition
+from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 from heliograph.wire.batch import BatchHeader
 
 T = TypeVar("T")
@@ -38,8 +40,11 @@ _LEDGER_S: Final = 300.0
 _HORIZON_S: Final = 600.0
 _ANSWER_S_MAX: Final = 10.0
 _TAIL: Final = 50
-_TOPICS_MAX: Final = 200
+_TOPICS_AT_ONCE: Final = 200
 _WRITERS_MAX: Final = 5
+_ID_CHARS_MAX: Final = 60
+_CLOCKS_S: Final = 300.0
+_CLOCK_TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,10 @@ class LedgerSeen:
     bytes: int | None = None
     ahead_s: float | None = None
     """How far the clock of the ledger's broker is ahead of this driver's."""
+
+
+Clocks = Mapping[ClusterAlias, float | None]
+"""By cluster, how many seconds its clock is ahead of the driver's; None where it is not told."""
 
 
 class _Asked(Generic[T]):
@@ -76,6 +85,7 @@ class Probes:
         """`author` signs what this driver writes to the ledger."""
         self._config, self._flow, self._clients, self._author = config, flow, clients, author
         self._ledger = _Asked(_LEDGER_S, LedgerSeen())
+        self._clocks = _Asked[Clocks](_CLOCKS_S, dict.fromkeys((flow.source, flow.target)))
         self._certificates = _Asked[tuple[Certificate, ...]](_HOUR_S, ())
         self._horizons: dict[TopicName, tuple[float, Horizon | None]] = {}
 
@@ -83,47 +93,79 @@ class Probes:
         """Its size, and the clock of its broker."""
         return self._ledger.get(lambda: asyncio.run(self._look_at_ledger()))
 
+    def clocks(self) -> Clocks:
+        """By the active controllers of both clusters."""
+        return self._clocks.get(lambda: asyncio.run(self._controllers_ahead_s()))
+
     def certificates(self) -> tuple[Certificate, ...]:
         return self._certificates.get(lambda: certificates_of(self._config, self._flow))
 
     def horizons(self, topics: Iterable[TopicName]) -> Mapping[TopicName, Horizon | None]:
-        """Of topics that are behind; None where the source does not tell."""
-        wanted = sorted(set(topics))[:_TOPICS_MAX]
-        due = [name for name in wanted if self._horizons.get(name, (0.0,))[0] < monotonic_s()]
-        if due:
-            again_s = monotonic_s() + _HORIZON_S
-            self._horizons |= dict.fromkeys(due, (again_s, None))
+        """Of topics that are behind; None where the source does not tell, or was not asked yet.
+
+        A look asks about so many topics at most, those that were never asked about first, so that
+        however many are behind, the next looks come to all of them.
+        """
+        wanted, now_s = set(topics), monotonic_s()
+        self._horizons = {
+            name: found
+            for name, found in self._horizons.items()
+            if name in wanted or found[0] >= now_s
+        }
+        ages = {name: self._horizons.get(name, (0.0, None))[0] for name in wanted}
+        due = sorted((again_s, name) for name, again_s in ages.items() if again_s < now_s)
+        asked = [name for _, name in due[:_TOPICS_AT_ONCE]]
+        if asked:
+            again_s = now_s + _HORIZON_S
+            self._horizons |= dict.fromkeys(asked, (again_s, None))
             try:
                 admin = self._clients.admin(self._clients.source(self._flow))
-                for name, settings in admin.topic_configs(due).items():
+                for name, settings in admin.topic_configs(asked).items():
                     if isinstance(settings, Mapping):
                         self._horizons[name] = (again_s, horizon_of(settings))
             except MirrorError as exc:
                 log.debug("%s: retention is not known: %s", self._flow, exc)
-        return {name: self._horizons[name][1] for name in wanted}
+        return {name: self._horizons.get(name, (0.0, None))[1] for name in wanted}
 
     def writers(self, partitions: Iterable[TopicPartition], own: int | None) -> str:
-        """Producers of target partitions that are not this flow's, in words."""
+        """Producers of target partitions that are not this flow's, in words. A broker keeps no
+        client ids; it knows producers that are idempotent, and what transactional ids they have."""
         try:
-            found = asyncio.run(self._producer_ids(list(partitions)))
+            found = asyncio.run(self._producers(list(partitions), own))
         except MirrorError as exc:
             return f"writers are not known: {exc}"
-        others = sorted(found - {own})
-        if not others:
-            return "the broker does not remember their producer ids"
-        some = ", ".join(map(str, others[:_WRITERS_MAX]))
-        return f"producer ids {some}{' and more' if len(others) > _WRITERS_MAX else ''}"
+        if not found:
+            return "no producer id is known: one without idempotence has none"
+        # Those with a name first: it is what an operator knows.
+        ranked = sorted(found, key=lambda id_: (not found[id_], id_))
+        named = (
+            f"{id_} (transactional id {found[id_][:_ID_CHARS_MAX]})" if found[id_] else str(id_)
+            for id_ in ranked[:_WRITERS_MAX]
+        )
+        more = " and more" if len(ranked) > _WRITERS_MAX else ""
+        return f"producer ids {', '.join(named)}{more}"
 
-    async def _producer_ids(self, partitions: list[TopicPartition]) -> set[int]:
+    async def _producers(self, partitions: list[TopicPartition], own: int | None) -> dict[int, str]:
+        """By producer id the transactional id, which is empty where none is known."""
         cluster = self._open()
         try:
             await within(
                 cluster.refresh({at.topic for at in partitions}), _ANSWER_S_MAX, "the target"
             )
             answers = await within(cluster.producer_ids(partitions), _ANSWER_S_MAX, "the target")
+            told = [found for found in answers.values() if isinstance(found, frozenset)]
+            ids = frozenset[int]().union(*told) - {own}
+            if not ids:
+                return {}
+            try:
+                asked = transactional_ids(cluster, ids)
+                names = await within(asked, _ANSWER_S_MAX, "the target")
+            except MirrorError as exc:
+                log.debug("%s: transactional ids are not known: %s", self._flow, exc)
+                names = {}
         finally:
             cluster.close()
-        return {id_ for found in answers.values() if isinstance(found, frozenset) for id_ in found}
+        return {id_: names.get(id_, "") for id_ in ids}
 
     async def _look_at_ledger(self) -> LedgerSeen:
         cluster = self._open()
@@ -145,6 +187,29 @@ class Probes:
             return replace(seen, ahead_s=ahead_s)
         finally:
             cluster.close()
+
+    async def _controllers_ahead_s(self) -> dict[ClusterAlias, float | None]:
+        clusters = (self._config.source_of(self._flow), self._config.target_of(self._flow))
+        found = await asyncio.gather(*map(self._controller_ahead_s, clusters))
+        return {config.alias: ahead_s for config, ahead_s in zip(clusters, found, strict=True)}
+
+    async def _controller_ahead_s(self, config: ClusterConfig) -> float | None:
+        """Only as much as is certain; None where we are not told, which needs DESCRIBE on the
+        cluster."""
+        cluster = open_cluster(config, "admin", only_reads=True)
+        try:
+            clock = await within(
+                controller_clock(cluster, _CLOCK_TRIES), _ANSWER_S_MAX, f"cluster {config.alias}"
+            )
+        except MirrorError as exc:
+            log.debug("%s: the clock of %s is not known: %s", self._flow, config.alias, exc)
+            return None
+        finally:
+            cluster.close()
+        if clock is None:
+            return None
+        certain_s = max(0.0, abs(clock.ahead_ms) - clock.error_ms) / 1000
+        return certain_s if clock.ahead_ms > 0 else -certain_s
 
     def _open(self) -> Cluster:
         return open_cluster(self._config.target_of(self._flow), "producer", only_reads=True)

@@ -21,11 +21,12 @@ from heliograph.ledger.fence import fence_of
 from heliograph.ledger.standby_note import standbys_of
 from heliograph.ledger.view import LedgerView
 from heliograph.letters.notes import LetterCount, letters_by_topic
-from heliograph.model import FlowId, LaneProgress, Stalled, Starting, TopicName
+from heliograph.model import FlowId, LaneProgress, Stalled, Starting, TopicName, Waiting
 from heliograph.topics.naming import NamingPolicy, canary_source, is_heartbeats, naming_policy
 
 STARTING: Final = "starting"
 STALLED: Final = "stalled"
+WAITING: Final = "waiting"
 _GOES_ON: Final = frozenset({"copying", "idle"})
 
 
@@ -139,8 +140,8 @@ class Measured:
     """What the driver measures now and then; None and nothing where it could not."""
 
     ledger_bytes: int | None = None
-    clocks_s: Mapping[str, float] = field(default_factory=dict)
-    """By cluster, how far its clock is ahead of the driver's."""
+    clocks_s: Mapping[str, float | None] = field(default_factory=dict)
+    """By cluster and by slot, how far its clock is ahead of the driver's; None is not known."""
     certificates: tuple[Certificate, ...] = ()
     foreign: Mapping[TopicName, Foreign] = field(default_factory=dict)
     standby_seen_ms: int | None = None
@@ -228,7 +229,7 @@ def lane_of_progress(
         state=state.kind,
         reason="" if stalled is None else stalled.reason.value,
         detail="" if stalled is None else stalled.detail,
-        since_ms=None if stalled is None else stalled.since_ms,
+        since_ms=state.since_ms if isinstance(state, Stalled | Waiting) else None,
         retrying=stalled is not None and stalled.retrying,
         is_own=topic in own,
         lag_records=lag_records,

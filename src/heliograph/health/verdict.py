@@ -136,7 +136,7 @@ def _behind(sight: FlowSight, flow: FlowConfig) -> Iterator[Reason]:
         text = f"{first.overrun_by} may delete records that wait {when}: {named(near)}"
         yield Reason(word=Word.BEHIND, text=text)
     for topic, letters in sorted(sight.facts.letters.items()):
-        if sight.at_ms - letters.last_ms <= 1000 * flow.alarms.loss_s:
+        if sight.at_ms - letters.last_ms <= 1000 * flow.alarms.letters_s:
             ago = _ago(sight.at_ms, letters.last_ms)
             text = f"{topic}: {counted(letters.records, 'dead letter')}, the last {ago}"
             yield Reason(word=Word.BEHIND, text=text)

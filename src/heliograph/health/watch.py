@@ -37,6 +37,7 @@ from heliograph.health.note import (
 )
 from heliograph.health.probes import Probes
 from heliograph.health.sight import (
+    WAITING,
     FlowSight,
     Foreign,
     LaneSight,
@@ -47,7 +48,9 @@ from heliograph.health.sight import (
     lane_of_progress,
     own_topics,
 )
-from heliograph.lag.figures import LagReport
+from heliograph.lag.figures import LagReport, Motion
+from heliograph.lag.lanes import STUCK_S
+from heliograph.ledger.outage_note import OutageNote, outage_entry, outage_note, seen_at
 from heliograph.ledger.service import LedgerService
 from heliograph.ledger.view import LedgerView
 from heliograph.model import (
@@ -55,6 +58,7 @@ from heliograph.model import (
     LaneId,
     LaneProgress,
     LoopPrevention,
+    SlotId,
     TopicName,
     TopicPartition,
 )
@@ -73,6 +77,8 @@ log = logging.getLogger("heliograph")
 
 Progress = Callable[[], Mapping[LaneId, LaneProgress]]
 Lags = Callable[[], LagReport]
+SlotClocks = Callable[[], Mapping[SlotId, float]]
+"""How many seconds the clock of each slot's machine is ahead of the driver's."""
 
 _RECENT_S: Final = 10.0
 """How old what is known of the ledger may be. The lease reads it twice a second; once it cannot,
@@ -90,6 +96,9 @@ class _Seen:
     note: AlarmsNote = field(default_factory=AlarmsNote)
     silences: tuple[Silence, ...] = ()
     producer_id: int | None = None
+    outage: OutageNote | None = None
+    has_lanes: bool = False
+    """Whether the flow ever had any."""
 
     @classmethod
     def of(cls, view: LedgerView, at_ms: int) -> _Seen:
@@ -98,6 +107,8 @@ class _Seen:
             note=alarms_note(view),
             silences=silences_of(view),
             producer_id=None if view.flow is None else view.flow.producer_id,
+            outage=outage_note(view),
+            has_lanes=view.lane_count > 0,
         )
 
 
@@ -114,11 +125,13 @@ class WatchJob:
         ledgers: LedgerService,
         progress: Progress,
         lags: Lags,
+        slot_clocks: SlotClocks = dict,
     ) -> None:
         self.flow: Final[FlowId] = flow.id
         self.interval_s: Final[float] = interval_s(flow)
         self._config, self._settings = config, flow
         self._ledgers, self._progress, self._lags = ledgers, progress, lags
+        self._slot_clocks = slot_clocks
         self._probes = Probes(config, flow.id, clients, author=ledgers.author)
         self._takes_writes: Final = config.loop_prevention_of(flow.id) is not LoopPrevention.NONE
         """Whether both sides write under one name: others' records on the target are wanted."""
@@ -146,8 +159,12 @@ class WatchJob:
         sight = self._sight(lanes, seen, note, at_ms)
         self.measured = _figures(sight)
         note = self._judged(sight, note, is_known=sight.is_known and bool(lanes))
-        if note != before or self._is_unwritten:
-            self._ledgers.note(self.flow, [alarms_entry(note)])
+        outage = seen_at(seen.outage, at_ms, goes_on=self._goes_on(sight, has_lanes=seen.has_lanes))
+        entries = [alarms_entry(note)] if note != before or self._is_unwritten else []
+        if outage is not None and outage != seen.outage:
+            entries.append(outage_entry(outage))
+        if entries:
+            self._ledgers.note(self.flow, entries)
         told = self._told(note, at_ms)
         if told != note:
             self._ledgers.note(self.flow, [alarms_entry(told)])
@@ -160,6 +177,20 @@ class WatchJob:
         note = self._told(self._judged(sight, self._seen.note, is_known=False), at_ms)
         self._is_unwritten = self._is_unwritten or note != self._seen.note
         self._seen = replace(self._seen, note=note)
+
+    def _goes_on(self, sight: FlowSight, *, has_lanes: bool) -> bool:
+        """Whether no lane has something to mirror and does not, as far as is known."""
+        if not sight.lanes:
+            return not has_lanes
+        lags = self._lags().lanes
+        stuck = any(
+            lag.motion is Motion.STUCK for lane, lag in lags.items() if lane.flow == self.flow
+        )
+        return (
+            sight.is_known
+            and not stuck
+            and not any(_has_stopped(lane, sight.at_ms) for lane in sight.lanes)
+        )
 
     def _judged(self, sight: FlowSight, note: AlarmsNote, *, is_known: bool) -> AlarmsNote:
         judged = judge(
@@ -202,11 +233,6 @@ class WatchJob:
         at_ms: int,
     ) -> FlowSight:
         ledger = self._probes.ledger()
-        clocks = {} if ledger.ahead_s is None else {str(self.flow.target): ledger.ahead_s}
-        newest_ms = max((lane.newest_ms or 0 for lane in lanes), default=0)
-        if newest_ms - at_ms > 1000 * self._settings.alarms.clock_s:
-            # Of producers or of brokers: only that it is ahead can be seen.
-            clocks[f"{self.flow.source} or its producers"] = (newest_ms - at_ms) / 1000
         return FlowSight(
             flow=self.flow,
             at_ms=at_ms,
@@ -214,12 +240,28 @@ class WatchJob:
             facts=seen.facts,
             measured=Measured(
                 ledger_bytes=ledger.bytes,
-                clocks_s=clocks,
+                clocks_s=self._clocks(ledger.ahead_s, lanes, at_ms),
                 certificates=self._probes.certificates(),
                 foreign=self._foreign(note.foreign, lanes, at_ms, seen.producer_id),
                 standby_seen_ms=note.standby_seen_ms,
             ),
         )
+
+    def _clocks(
+        self, ledger_ahead_s: float | None, lanes: tuple[LaneSight, ...], at_ms: int
+    ) -> dict[str, float | None]:
+        """All that can be compared with the driver's own."""
+        controllers = {str(alias): ahead_s for alias, ahead_s in self._probes.clocks().items()}
+        target = str(self.flow.target)
+        # The broker of the ledger puts its time on leases: another machine than the controller.
+        known = [each for each in (controllers[target], ledger_ahead_s) if each is not None]
+        slots = {f"slot {slot}": ahead_s for slot, ahead_s in self._slot_clocks().items()}
+        found = {**controllers, target: max(known, key=abs, default=None), **slots}
+        newest_ms = max((lane.newest_ms or 0 for lane in lanes), default=0)
+        if newest_ms - at_ms > 1000 * self._settings.alarms.clock_s:
+            # Of producers, or of brokers that are not the controller: only that it is ahead shows.
+            found[f"{self.flow.source} or its producers"] = (newest_ms - at_ms) / 1000
+        return found
 
     def _foreign(
         self,
@@ -366,6 +408,14 @@ def together(noted: AlarmsNote, own: AlarmsNote) -> AlarmsNote:
         for alarm in noted.alarms
     ]
     return replace(noted, alarms=(*merged, *added))
+
+
+def _has_stopped(lane: LaneSight, at_ms: int) -> bool:
+    """One that an operator paused is no outage: it is known, and goes on when told. Nor is one that
+    waits for a moment, as it does now and then where it copies as fast as it can."""
+    if lane.state == WAITING and lane.since_ms is not None:
+        return at_ms - lane.since_ms >= 1000 * STUCK_S
+    return lane.is_stalled
 
 
 def _seen_ms(before_ms: int | None, standbys: int, at_ms: int) -> int | None:

@@ -14,6 +14,7 @@ from heliograph.ledger.canary_note import CanaryNote
 from heliograph.ledger.drill_note import LastDrill
 from heliograph.ledger.entries import RELEASED, FlowEntry, LeaseEntry
 from heliograph.ledger.fence import Fence
+from heliograph.ledger.outage_note import OutageNote
 from heliograph.ledger.pipeline_note import PipelineFigures
 from heliograph.ledger.standby_note import StandbyDriver
 from heliograph.model import ClusterAlias, FlowId, LaneId, TopicName, TopicPartition
@@ -90,6 +91,8 @@ class FlowStatus:
     dead_letters: int = 0
     """Records that could not be mirrored and are kept in a topic of their own."""
     last_drill: LastDrill | None = None
+    outage: OutageNote | None = None
+    """The longest that a driver noted; None where none has looked yet."""
     canary: CanaryNote | None = None
     """None where none was ever sent, or the flow sends none."""
     pipelines: tuple[PipelineFigures, ...] = ()

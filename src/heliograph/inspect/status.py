@@ -51,6 +51,7 @@ from heliograph.ledger.locations import (
     first_offset_difference,
     locate_lanes,
 )
+from heliograph.ledger.outage_note import outage_note
 from heliograph.ledger.pipeline_note import pipeline_figures
 from heliograph.ledger.slots_note import slots_why_of
 from heliograph.ledger.standby_note import standbys_of
@@ -191,6 +192,7 @@ class StatusReader:
             ),
             dead_letters=sum(each.records for each in letters_by_topic(view).values()),
             last_drill=last_of(view),
+            outage=outage_note(view),
             canary=canary_note(view) if flow.canary.enabled else None,
             orders=orders,
             pipelines=pipeline_figures(view, [each.name for each in flow.pipelines]),

@@ -182,7 +182,8 @@ HEALTH_METRICS: Final = (
     *_all(
         (*FLOW, "clock"),
         "gauge",
-        clock_ahead_seconds="How far a cluster's clock is ahead of the driver's.",
+        clock_ahead_seconds="How far the clock of a cluster or of a slot's machine is ahead of the "
+        "driver's.",
     ),
     *_all(
         (*FLOW, "certificate"),

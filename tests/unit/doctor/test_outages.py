@@ -12,6 +12,7 @@ from heliograph.doctor.finding import Severity
 from heliograph.doctor.outages import longest_outage_s, outage_findings
 from heliograph.inspect.flow_status import FlowStatus
 from heliograph.ledger.entries import LeaseEntry
+from heliograph.ledger.outage_note import OutageNote
 from tests.unit.cli.canned import STATUS
 from tests.unit.doctor.clusters import broker, by_severity, cluster, topic
 
@@ -44,6 +45,8 @@ def found(seen: FlowStatus, settings: dict[str, Any], expiry: str | None = "8640
         (status(None), 0.0),
         (status(0.0, noted_ms=NOW_MS - 60_000, driver=False), 60.0),
         (status(90.0, noted_ms=NOW_MS - 60_000, driver=False), 90.0),
+        (replace(status(30.0), outage=OutageNote(going_ms=NOW_MS, longest_ms=90_000)), 90.0),
+        (replace(status(99.0), outage=OutageNote(going_ms=NOW_MS, longest_ms=90_000)), 99.0),
         (replace(status(), lanes=()), None),
         (replace(status(), is_known=False), None),
     ],
@@ -68,6 +71,16 @@ def test_tombstones_must_outlast_an_outage(
     seen = found(status(lag_s), {"cleanup_policy": "compact", "delete_retention_ms": kept})
 
     assert severity in seen if severity else not seen.keys() & {Severity.PROBLEM, Severity.WARN}
+
+
+def test_an_outage_of_long_ago_counts_for_tombstones_and_producers() -> None:
+    long_ago = OutageNote(going_ms=NOW_MS, longest_ms=int(2 * DAY_S * 1000), longest_until_ms=1)
+    kept = {"cleanup_policy": "compact", "delete_retention_ms": "86400000"}
+
+    seen = found(replace(status(), outage=long_ago), kept)
+
+    assert {Severity.PROBLEM, Severity.NOTE} <= seen.keys()
+    assert not found(status(), kept).keys() & {Severity.PROBLEM, Severity.NOTE}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+import heliograph.engine.tally as module
 from heliograph.engine.tally import LANE_COUNTERS, LaneTally, SlotTally
 from heliograph.model import ClusterAlias, FlowFigures, LinkFigures, SlotFigures, SlotId
 from tests.unit.metrics.looks import AB, at
@@ -40,6 +43,27 @@ def test_the_share_of_a_second_is_that_of_the_last_one() -> None:
 
     shares = tally.shares[SlotId(0)]
     assert (shares.io, shares.io_wait) == (0.25, 0.5)
+
+
+def test_a_clock_is_known_by_the_quickest_of_the_last_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ms, now_s, tally = [1_000_000], [50.0], SlotTally()
+    monkeypatch.setattr(module, "now_ms", lambda: now_ms[0])
+    monkeypatch.setattr(module, "monotonic_s", lambda: now_s[0])
+
+    for slot, ahead_ms, took_ms in ((0, 0, 900), (0, 0, 2), (1, 7_000, 5), (2, -7_000, 0)):
+        told = SlotFigures(at_ms=now_ms[0] + ahead_ms - took_ms)
+        tally.heard(SlotId(slot), 1, told)
+    tally.heard(SlotId(3), 1, SlotFigures())
+    clocks = tally.clocks_s()
+    tally.heard(SlotId(1), 2, SlotFigures(at_ms=now_ms[0]))
+    anew = tally.clocks_s()[SlotId(1)]
+    now_s[0] += 31.0
+
+    assert clocks == {0: -0.002, 1: 6.995, 2: -7.0}
+    assert anew == 0.0
+    assert tally.clocks_s() == {}
 
 
 def records(tally: LaneTally) -> int:

@@ -19,6 +19,7 @@ from heliograph.health.sight import (
 )
 from heliograph.lag.figures import NEVER
 from heliograph.ledger.drill_note import LastDrill
+from heliograph.letters.notes import LetterCount
 from heliograph.model import TopicName
 from tests.unit.health.sights import (
     FLOW,
@@ -99,6 +100,7 @@ def measured(**more: Any) -> FlowSight:
 FLOW_BAD, FLOW_BETWEEN = {"": Level.BAD}, {"": Level.BETWEEN}
 FAILED = LastDrill(at_ms=1, verdict="fail", reasons=("one lost",))
 LOST = Losses(records=3, last_ms=NOW_MS - 1_000)
+LETTERS = LetterCount(records=3, last_ms=NOW_MS - 1_000)
 SOON = Certificate(whose="broker b:1 of B", ends_ms=NOW_MS + 13 * _DAY_MS)
 LATER = Certificate(whose="broker b:1 of B", ends_ms=NOW_MS + 15 * _DAY_MS)
 FOREIGN = Foreign(records=3, grew_ms=NOW_MS, writers="producer ids 4")
@@ -109,6 +111,9 @@ FOREIGN = Foreign(records=3, grew_ms=NOW_MS, writers="producer ids 4")
     [
         (facts(losses={ORDERS: LOST}), Kind.LOSS, BAD),
         (facts(losses={ORDERS: replace(LOST, last_ms=NOW_MS - 2 * _DAY_MS)}), Kind.LOSS, {}),
+        (facts(letters={ORDERS: LETTERS}), Kind.LETTERS, BAD),
+        (facts(letters={ORDERS: replace(LETTERS, last_ms=NOW_MS - 2 * _DAY_MS)}), Kind.LETTERS, {}),
+        (facts(), Kind.LETTERS, {}),
         (facts(drill=FAILED), Kind.DRILL, FLOW_BAD),
         (facts(drill=replace(FAILED, verdict="not done")), Kind.DRILL, FLOW_BAD),
         (facts(), Kind.DRILL, {}),

@@ -16,15 +16,18 @@ import trustme
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from heliograph.broker.clients import Clients
+from heliograph.broker.view import TopicSetting
 from heliograph.config.api import ApiConfig, ApiTlsConfig
 from heliograph.config.schema import ClusterConfig, MirrorConfig, SecurityConfig
 from heliograph.config.security import TlsConfig
 from heliograph.errors import BrokerUnreachable
+from heliograph.health import probes
 from heliograph.health.certificates import certificates_of
+from heliograph.health.horizons import Horizon
 from heliograph.health.probes import Probes, leases_ahead_s
 from heliograph.ledger.entries import LeaseEntry, MemoEntry
 from heliograph.ledger.entry_codec import encode
-from heliograph.model import ClusterAlias
+from heliograph.model import ClusterAlias, TopicName
 from heliograph.wire.batch import parse_header
 from tests.unit.health.sights import AB, FLOW
 
@@ -52,26 +55,59 @@ def ahead(*entries: LeaseEntry | MemoEntry, append_ms: int, by_broker: bool = Tr
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        ({7, 4711, 9}, "producer ids 9, 4711"),
-        ({7}, "the broker does not remember their producer ids"),
-        (set(range(10)), "producer ids 0, 1, 2, 3, 4 and more"),
+        ({4711: "", 9: ""}, "producer ids 9, 4711"),
+        ({4711: "payments-1", 9: ""}, "producer ids 4711 (transactional id payments-1), 9"),
+        ({9: "x" * 200}, f"producer ids 9 (transactional id {'x' * 60})"),
+        ({}, "no producer id is known: one without idempotence has none"),
+        (dict.fromkeys(range(10), ""), "producer ids 0, 1, 2, 3, 4 and more"),
         (BrokerUnreachable("no answer"), "writers are not known: no answer"),
     ],
 )
 def test_foreign_writers_are_named_by_what_the_broker_tells(
-    found: set[int] | BrokerUnreachable, expected: str, monkeypatch: pytest.MonkeyPatch
+    found: dict[int, str] | BrokerUnreachable, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker tells producer ids, and no client ids."""
+    """A broker tells producer ids and transactional ids, and no client ids."""
 
-    async def asked(*_: object) -> set[int]:
+    async def asked(*_: object) -> dict[int, str]:
         if isinstance(found, BrokerUnreachable):
             raise found
         return found
 
-    monkeypatch.setattr(Probes, "_producer_ids", asked)
+    monkeypatch.setattr(Probes, "_producers", asked)
     config = MirrorConfig(clusters={}, pairs=(FLOW,))
 
     assert Probes(config, AB, Clients(config), author=ME).writers([], own=7) == expected
+
+
+def test_every_topic_that_is_behind_is_asked_about_some_at_a_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[list[str]] = []
+
+    class Admin:
+        def topic_configs(self, names: list[TopicName]) -> dict[TopicName, dict[str, TopicSetting]]:
+            asked.append([*names])
+            policy = TopicSetting(name="cleanup.policy", value="compact")
+            kept = TopicSetting(name="delete.retention.ms", value="60000")
+            return {name: {"cleanup.policy": policy, "delete.retention.ms": kept} for name in names}
+
+    monkeypatch.setattr(Clients, "admin", lambda *_: Admin())
+    monkeypatch.setattr(Clients, "source", lambda *_: None)
+    now_s = [1_000.0]
+    monkeypatch.setattr(probes, "monotonic_s", lambda: now_s[0])
+    config = MirrorConfig(clusters={}, pairs=(FLOW,))
+    seen = Probes(config, AB, Clients(config), author=ME)
+    topics = [TopicName(f"topic-{n:04}") for n in range(450)]
+
+    known = [sum(found is not None for found in seen.horizons(topics).values()) for _ in range(4)]
+    now_s[0] += 700.0
+    still_known = sum(found is not None for found in seen.horizons(topics).values())
+
+    assert known == [200, 400, 450, 450]
+    assert sorted(name for names in asked[:3] for name in names) == topics
+    assert still_known == 450
+    assert [len(names) for names in asked[3:]] == [200]
+    assert seen.horizons(topics[:1])[topics[0]] == Horizon(delete_retention_s=60.0)
 
 
 def test_the_brokers_clock_is_known_by_what_it_put_on_this_drivers_leases() -> None:
