@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from heliograph.config.schema import ClusterConfig
 from heliograph.doctor.asking import read_facts
 from heliograph.doctor.finding import Severity
 from heliograph.doctor.versions import version_findings
+from heliograph.driver.old_brokers import say_what_is_lacking
 from heliograph.model import ClusterAlias
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph_tools.localkafka.versions import KAFKA_VERSION, OLDEST_RELEASE, PATCHES
@@ -121,17 +123,21 @@ def test_a_lane_killed_with_batches_under_way_loses_and_repeats_nothing(
         assert scene.assert_exact() > 0
 
 
-def test_the_doctor_says_what_these_brokers_lack_and_no_lane_needs_it(
-    brokers: dict[str, LocalCluster],
+def test_doctor_and_driver_say_what_these_brokers_lack_and_no_lane_needs_it(
+    brokers: dict[str, LocalCluster], caplog: pytest.LogCaptureFixture
 ) -> None:
     config = ClusterConfig(alias=ClusterAlias("old"), bootstrap_servers=(brokers["old"].bootstrap,))
+    caplog.set_level(logging.INFO, "heliograph.driver.old_brokers")
 
     found = version_findings(asyncio.run(read_facts(config, answer_s_max=10)))
+    asyncio.run(say_what_is_lacking([config]))
 
     assert {each.severity for each in found} <= {Severity.OK, Severity.NOTE}
     since = [each.fix.split()[1] for each in found if each.severity is Severity.NOTE]
     lacked = ("3.3", "3.4", "3.7", "3.8", "4.1")
     assert sorted(since) == [name for name in lacked if is_before(RELEASE, name)]
+    said = [line for line in caplog.messages if line.startswith("brokers of old are older than")]
+    assert sorted(line.split()[7] for line in said) == sorted(since)
 
 
 def is_before(release: str, other: str) -> bool:
