@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Where a machine forbids compiled modules, every process would compile them all again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check static unit soak fuzz bench format lock clean
+.PHONY: demo test check static unit soak fuzz versions bench format lock clean
 
 demo: $(STAMP)  ## two real clusters, mirrored live, compared record by record
 	$(BIN)/heliograph demo
@@ -41,6 +41,9 @@ soak: $(STAMP)  ## a hunt by new examples and new moments of a kill: make soak [
 fuzz: MINUTES ?= 60
 fuzz: $(STAMP)  ## the REST API of a real driver meets anything: make fuzz [MINUTES=60] [SEED=4711] [ADD=1]
 	$(BIN)/python -m bench.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ADD),--add)
+
+versions: $(STAMP)  ## every release of Kafka and PySpark; writes docs/reference/versions.md: make versions [ONLY="--release 3.6"]
+	$(BIN)/python -m bench.versions $(ONLY)
 
 bench: $(STAMP)  ## against MirrorMaker 2, in one run
 	$(BIN)/heliograph bench

@@ -18,6 +18,7 @@ from heliograph_tools.localkafka.cluster import (
     local_clusters,
     start_clusters,
 )
+from heliograph_tools.localkafka.versions import KAFKA_VERSION
 
 ClusterFactory = Callable[..., dict[str, LocalCluster]]
 TopicNames = Callable[[str], str]
@@ -30,6 +31,9 @@ FAST_JAVA: Final = ("JDK_JAVA_OPTIONS", " ".join(FAST_START))
 _QUIET: Final = {"log.cleaner.backoff.ms": "1000"}
 _SESSION_HEAP_MB = 1_024
 """A session leaves hundreds of topics and groups behind on one broker."""
+_SOURCE_KAFKA: Final = os.environ.get("HELIOGRAPH_KAFKA_SOURCE", KAFKA_VERSION)
+_TARGET_KAFKA: Final = os.environ.get("HELIOGRAPH_KAFKA_TARGET", KAFKA_VERSION)
+"""What cluster A is, and what all others are; `make versions` says other ones."""
 _topic_numbers = itertools.count(1)
 _shared: Final[list[LocalCluster]] = []
 """The pair, once a test has asked for it."""
@@ -41,7 +45,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LocalCl
     """Clusters A and B, one broker each, shared: use names from `topic`, do not kill brokers."""
     specs = [
         ClusterSpec(
-            alias=alias, heap_mb=_SESSION_HEAP_MB, broker_config=_QUIET, jvm_options=FAST_START
+            alias=alias,
+            kafka=_kafka_of(alias),
+            heap_mb=_SESSION_HEAP_MB,
+            broker_config=_QUIET,
+            jvm_options=FAST_START,
         )
         for alias in ("A", "B")
     ]
@@ -76,7 +84,10 @@ def clusters(tmp_path: Path) -> Iterator[ClusterFactory]:
     started: list[LocalCluster] = []
 
     def start(*specs: ClusterSpec) -> dict[str, LocalCluster]:
-        fast = [replace(spec, jvm_options=spec.jvm_options or FAST_START) for spec in specs]
+        fast = [
+            replace(s, kafka=_kafka_of(s.alias), jvm_options=s.jvm_options or FAST_START)
+            for s in specs
+        ]
         made = start_clusters(fast, root=tmp_path / f"clusters-{len(started)}")
         started.extend(made.values())
         return made
@@ -84,6 +95,10 @@ def clusters(tmp_path: Path) -> Iterator[ClusterFactory]:
     yield start
     for cluster in started:
         cluster.stop()
+
+
+def _kafka_of(alias: str) -> str:
+    return _SOURCE_KAFKA if alias == "A" else _TARGET_KAFKA
 
 
 def is_alive(pid: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from heliograph.doctor.facts import ClusterFacts, Untold
@@ -25,7 +25,7 @@ _LACKING: Final[tuple[tuple[int, int, str, str], ...]] = (
     (55, 1, "3.4", "the quorum's state: clocks and voters cannot be checked"),
     (35, 4, "3.3", "sizes of volumes: whether the disks suffice cannot be checked"),
     (69, 0, "3.7", "groups of the new protocol (KIP-848)"),
-    (16, 5, "4.0", "types of groups: streams and share groups are not seen"),
+    (16, 5, "3.8", "types of groups: streams and share groups are not seen"),
     (90, 0, "4.1", "share groups' offsets: share groups are not translated"),
 )
 """Request, version, since which Kafka, and what is missing without it."""
@@ -55,6 +55,15 @@ def release_of(level: int) -> str:
     if not found:
         return "older than 3.0"
     return found[-1] if found[-1] != _RELEASES[-1][1] else f"{found[-1]} or newer"
+
+
+def lacks(brokers: Sequence[Mapping[int, tuple[int, int]]]) -> list[tuple[str, str]]:
+    """Since which Kafka, and what: all that some of these brokers cannot do, beside lanes."""
+    return [
+        (since, what)
+        for key, version, since, what in _LACKING
+        if not all(_speaks(versions, key, version) for versions in brokers)
+    ]
 
 
 def version_findings(cluster: ClusterFacts) -> list[Finding]:
@@ -88,11 +97,7 @@ def version_findings(cluster: ClusterFacts) -> list[Finding]:
                 "finish the upgrade",
             )
         )
-    lacking = [
-        (since, what)
-        for key, version, since, what in _LACKING
-        if not all(_speaks(versions, key, version) for versions in known.values())
-    ]
+    lacking = lacks(list(known.values()))
     for since, what in lacking:
         fix = f"Kafka {since} or newer has it"
         found.append(_finding(about, Severity.NOTE, f"its brokers lack {what}", "", fix))

@@ -34,6 +34,7 @@ from heliograph.driver.decided import DecidedFlows
 from heliograph.driver.jobs import heartbeat_jobs, periodic_jobs, proofs
 from heliograph.driver.lag_book import LagBook
 from heliograph.driver.live import LiveMirror, Progress, RunStatus, Service
+from heliograph.driver.old_brokers import say_what_is_lacking
 from heliograph.driver.periodic import PeriodicJob, PeriodicJobs
 from heliograph.driver.pipelines import Pipelines, spark_queries
 from heliograph.driver.problems import joined
@@ -304,6 +305,7 @@ class _Mirror:
                     self._changes.keep_noted(self._leaderships, self._ledgers),
                     self._follow(self._parts(clients, jobs, every_job, reconciler)),
                     self._pipelines.run(),
+                    say_what_is_lacking(self._config.clusters.values()),
                 )
                 watching = [tasks.create_task(each) for each in beside]
                 working = tasks.create_task(jobs.run())

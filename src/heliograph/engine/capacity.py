@@ -9,6 +9,7 @@ from pyspark import SparkContext
 
 from heliograph.config.schema import EngineConfig
 from heliograph.engine.session import is_local
+from heliograph.engine.whole_cores import booked
 from heliograph.errors import EngineError
 
 
@@ -30,8 +31,10 @@ def capacity_of(context: SparkContext, engine: EngineConfig) -> Capacity:
     """Raises `EngineError` where Spark does not answer any more."""
     try:
         if is_local(context.master) and not context.master.startswith("local-cluster"):
-            cores = int(context.defaultParallelism)
-            room = max(1, int(cores / engine.slot_cpus))
+            cpus = booked(engine.slot_cpus)
+            threads = int(context.defaultParallelism)
+            room = max(1, int(threads / cpus))
+            cores = threads if cpus == engine.slot_cpus else max(1, round(room * engine.slot_cpus))
             return Capacity(cores=cores, executors=1, room=room, most=room)
         return _of_cluster(context, engine)
     except (Py4JError, OSError, AttributeError) as exc:
@@ -45,14 +48,15 @@ def _of_cluster(context: SparkContext, engine: EngineConfig) -> Capacity:
     room = int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
     executors = int(spark.getExecutorMemoryStatus().size()) - 1  # the driver itself is the first
     conf = context.getConf()
+    cpus = booked(engine.slot_cpus)
     on_demand = str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
     most: int | None = room
     if on_demand:
         each = str(conf.get("spark.executor.cores", "1"))
         bound = str(conf.get("spark.dynamicAllocation.maxExecutors", ""))
-        most = int(int(bound) * int(each) / engine.slot_cpus) if bound.isdecimal() else None
+        most = int(int(bound) * int(each) / cpus) if bound.isdecimal() else None
     return Capacity(
-        cores=round(room * engine.slot_cpus),
+        cores=round(room * cpus),
         executors=executors,
         room=room,
         most=most,

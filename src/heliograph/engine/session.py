@@ -36,6 +36,7 @@ from heliograph.engine.master import (
     require_answer,
 )
 from heliograph.engine.probe import REQUIRED, missing_imports
+from heliograph.engine.whole_cores import booking, master_for, warning
 from heliograph.errors import EngineError
 from heliograph.model import ClusterAlias
 
@@ -235,10 +236,13 @@ def _conf(
     tries: int = _TASK_FAILURES_MAX,
 ) -> SparkConf:
     """`given` with what a mirror needs; it holds what spark-submit was told, the master as well."""
-    master = _with_retries(engine.master or given.get("spark.master", "") or "local[*]", tries)
+    asked = engine.master or given.get("spark.master", "") or "local[*]"
+    if told := warning(asked, engine.slot_cpus):
+        _log.warning(told)
+    master = _with_retries(master_for(asked, engine.slot_cpus), tries)
     settings = {
         "spark.app.name": "heliograph",
-        "spark.task.cpus": str(engine.slot_cpus),
+        "spark.task.cpus": booking(engine.slot_cpus),
         "spark.task.maxFailures": str(tries),
         # A second copy of a slot would carry the same lanes.
         "spark.speculation": "false",

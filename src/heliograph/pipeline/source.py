@@ -82,7 +82,7 @@ class HeliographSource(DataSource):  # type: ignore[misc]
         return BatchReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        # PySpark before 4.1 has no writer of Arrow batches, and reads all the same.
+        # Imported where rows are written: who only reads needs none of it.
         from heliograph.pipeline.writer import BatchWriter, require_append
 
         require_append(overwrite=overwrite)
@@ -91,8 +91,13 @@ class HeliographSource(DataSource):  # type: ignore[misc]
     def streamWriter(  # noqa: N802 - Spark's
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        from heliograph.pipeline.writer import StreamWriter, require_append
+        from heliograph.pipeline.writer import (
+            StreamWriter,
+            require_append,
+            require_stream_writer,
+        )
 
+        require_stream_writer()
         require_append(overwrite=overwrite)
         return StreamWriter(self.options, schema, is_stream=True)
 

@@ -19,11 +19,7 @@ from functools import partial
 from typing import Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from heliograph.broker.admin import ClusterAdmin
@@ -44,6 +40,11 @@ from heliograph.pipeline.sink_options import SinkOptions, sink_options
 from heliograph.pipeline.staging import Folder, StagedPart, Stager
 from heliograph.pipeline.staging_task import columns_of, prepared
 from heliograph.pipeline.target_topics import target_topics
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # PySpark 4.0, where `require_stream_writer` refuses
+    DataSourceStreamArrowWriter = None
 
 log = logging.getLogger("heliograph")
 
@@ -145,7 +146,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         self._commit(messages, self._options().batch)
 
 
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
+class StreamWriter(_Writer, DataSourceStreamArrowWriter or object):  # type: ignore[misc]
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's
         self._commit(messages, batchId)
 
@@ -154,6 +155,14 @@ def require_append(*, overwrite: bool) -> None:
     if overwrite:
         raise PipelineRefused(
             'a topic cannot be overwritten: use mode("append") or outputMode("append")'
+        )
+
+
+def require_stream_writer() -> None:
+    if DataSourceStreamArrowWriter is None:
+        raise PipelineRefused(
+            "a streaming query writes to Kafka with PySpark 4.1 or newer: 4.0 has no sinks of "
+            "Arrow batches for it"
         )
 
 

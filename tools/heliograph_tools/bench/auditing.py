@@ -24,7 +24,8 @@ from heliograph_tools.bench.rows import AuditRow, CopyRow, System
 from heliograph_tools.bench.stage import Stage
 from heliograph_tools.bench.systems import Route, compiled_environment, prepare
 from heliograph_tools.localkafka.java import java_executable
-from heliograph_tools.localkafka.kafka import KAFKA_VERSION, kafka_classpath
+from heliograph_tools.localkafka.kafka import kafka_classpath
+from heliograph_tools.localkafka.versions import KAFKA_VERSION
 
 _COMMAND_S_MAX: Final = 600.0
 _PERF_MAIN: Final = "org.apache.kafka.tools.ConsumerPerformance"

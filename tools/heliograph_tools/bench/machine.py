@@ -12,7 +12,7 @@ from typing import Final
 import psutil
 
 from heliograph_tools.localkafka.java import java_executable, java_version
-from heliograph_tools.localkafka.kafka import KAFKA_VERSION
+from heliograph_tools.localkafka.versions import KAFKA_VERSION
 
 _PACKAGES: Final = ("heliograph", "pyspark", "aiokafka", "crc32c", "cramjam", "kio", "psutil")
 

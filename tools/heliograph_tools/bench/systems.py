@@ -16,7 +16,8 @@ from typing import Final
 from heliograph.errors import BenchError
 from heliograph_tools.bench.rows import System
 from heliograph_tools.localkafka.java import java_executable
-from heliograph_tools.localkafka.kafka import KAFKA_VERSION, kafka_classpath
+from heliograph_tools.localkafka.kafka import kafka_classpath
+from heliograph_tools.localkafka.versions import KAFKA_VERSION
 
 _MM2_MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
 _MM2_JVM: Final = (

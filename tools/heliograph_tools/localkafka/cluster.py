@@ -188,7 +188,7 @@ class LocalCluster:
                 for broker in self._brokers:
                     broker.end()
 
-    def _checkpoint(self) -> Path:
+    def _checkpoint(self) -> Path | None:
         scram = [
             f"{mechanism}=[name={user},password={password}]"
             for mechanism in self.spec.mechanisms
@@ -201,7 +201,7 @@ class LocalCluster:
         path.write_bytes(bootstrap_checkpoint(self._install, self.folder / "format", scram))
         return path
 
-    def _lay_out(self, checkpoint: Path) -> None:
+    def _lay_out(self, checkpoint: Path | None) -> None:
         ports: list[BrokerPorts] = [broker.ports for broker in self._brokers]
         for broker in self._brokers:
             log_dir = broker.folder / "log"
@@ -233,11 +233,14 @@ def start_clusters(
     aliases = [spec.alias for spec in specs]
     if len(set(aliases)) != len(aliases):
         raise LocalClusterError(f"aliases are not unique: {', '.join(aliases)}")
-    install = prepare_kafka(on_progress=on_progress)
+    installs = {
+        version: prepare_kafka(version, on_progress=on_progress)
+        for version in dict.fromkeys(spec.kafka for spec in specs)
+    }
     run = RunFolder() if root is None else None
     folder = run.path if run is not None else root
     assert folder is not None
-    clusters = [LocalCluster(spec, install, folder / spec.alias) for spec in specs]
+    clusters = [LocalCluster(s, installs[s.kafka], folder / s.alias) for s in specs]
     if run is not None:
         for cluster in clusters:
             cluster.stays_in(run)

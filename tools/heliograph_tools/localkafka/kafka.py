@@ -15,12 +15,13 @@ from typing import Final
 from heliograph.cache import cache_folder
 from heliograph.errors import LocalClusterError
 from heliograph_tools.localkafka.java import java_executable
+from heliograph_tools.localkafka.versions import KAFKA_VERSION, needs_log4j
 
-KAFKA_VERSION: Final = "4.3.1"
 BROKER_ARTIFACTS: Final = ("kafka_2.13",)
 _KAFKA_ORGANISATION: Final = "org.apache.kafka"
 # Kafka brings the SLF4J API and no binding, so without one a broker dies without a word.
 _LOGGING: Final = ("org.slf4j", "slf4j-simple", "1.7.36")
+_LOG4J: Final = ("ch.qos.reload4j", "reload4j", "1.2.25")
 _RESOLVE_TIMEOUT_S: Final = 900
 _LOG_LINES_MAX: Final = 15
 
@@ -103,6 +104,8 @@ def _ivy_jar() -> Path:
 
 def _ivy_module(version: str, artifacts: Sequence[str]) -> str:
     wanted = [(_KAFKA_ORGANISATION, artifact, version) for artifact in artifacts] + [_LOGGING]
+    if needs_log4j(version):
+        wanted.append(_LOG4J)
     lines = [
         f'<dependency org="{org}" name="{name}" rev="{rev}" conf="default->default"/>'
         for org, name, rev in wanted

@@ -10,6 +10,7 @@ from typing import Final
 
 from heliograph.errors import LocalClusterError
 from heliograph_tools.localkafka.ports import LOOPBACK
+from heliograph_tools.localkafka.versions import KAFKA_VERSION, lacks_authorizer, lacks_scram
 
 ADMIN_USER: Final = "heliograph"
 BROKER_USER: Final = "broker"
@@ -31,6 +32,7 @@ _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 class ClusterSpec:
     alias: str
     brokers: int = 1
+    kafka: str = KAFKA_VERSION
     tls: bool = False
     mutual_tls: bool = False
     """Clients need a certificate too; only with `tls`."""
@@ -77,6 +79,10 @@ class ClusterSpec:
             return f"name or password of user {odd[0]!r} has more than letters, digits, . _ and -"
         if self.authorizer and self.sasl is None:
             return "an authorizer needs sasl, or every client would be the same user"
+        if self.authorizer and lacks_authorizer(self.kafka):
+            return f"Kafka {self.kafka} has no authorizer without ZooKeeper"
+        if lacks_scram(self.kafka) and set(self.mechanisms) & set(SCRAM_MECHANISMS):
+            return f"Kafka {self.kafka} has no SCRAM users without ZooKeeper"
         if self.mutual_tls and not self.tls:
             return "mutual_tls needs tls"
         if self.advertised_ports and len(self.advertised_ports) != self.brokers:

@@ -33,12 +33,7 @@ from heliograph.cache import cache_folder
 from heliograph.clock import monotonic_s
 from heliograph.errors import LocalClusterError
 from heliograph_tools.localkafka.java import java_executable, java_version
-from heliograph_tools.localkafka.kafka import (
-    KAFKA_VERSION,
-    OnProgress,
-    file_lock,
-    kafka_classpath,
-)
+from heliograph_tools.localkafka.kafka import OnProgress, file_lock, kafka_classpath
 from heliograph_tools.localkafka.ports import LOOPBACK, PortHold, accepts
 from heliograph_tools.localkafka.spec import (
     BrokerPorts,
@@ -47,6 +42,7 @@ from heliograph_tools.localkafka.spec import (
     broker_properties,
 )
 from heliograph_tools.localkafka.supervised import Supervised
+from heliograph_tools.localkafka.versions import KAFKA_VERSION, has_bootstrap_checkpoint
 
 _CHECKPOINT: Final = "bootstrap.checkpoint"
 _RECORDING: Final = "started and used"
@@ -60,9 +56,11 @@ _POLL_S: Final = 0.05
 class KafkaInstall:
     """One version of Kafka on this machine, ready to start brokers from."""
 
+    version: str
     java: Path
     classpath: tuple[Path, ...]
-    checkpoint: Path
+    checkpoint: Path | None
+    """None where this version of Kafka needs none."""
     archive: Path | None
     """None where this Java cannot record one; brokers then start more slowly."""
 
@@ -84,14 +82,15 @@ def prepare_kafka(
     digest = hashlib.sha256(bound_to.encode()).hexdigest()[:12]
     folder = root / "ready" / f"{version}-{digest}"
     archive = folder / "classes.jsa"
-    checkpoint = folder / _CHECKPOINT
+    checkpoint = folder / _CHECKPOINT if has_bootstrap_checkpoint(version) else None
     if not folder.is_dir():
         with file_lock(folder.with_name(folder.name + ".lock")):
             if not folder.is_dir():
                 if on_progress is not None:
                     on_progress(f"recording how Kafka {version} starts, once")
-                _record(java, classpath, folder)
+                _record(version, java, classpath, folder)
     return KafkaInstall(
+        version=version,
         java=java,
         classpath=classpath,
         checkpoint=checkpoint,
@@ -99,23 +98,26 @@ def prepare_kafka(
     )
 
 
-def _record(java: Path, classpath: Sequence[Path], folder: Path) -> None:
+def _record(version: str, java: Path, classpath: Sequence[Path], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".recording-") as scratch:
         made = Path(scratch) / "made"
         made.mkdir()
+        checkpoint = made / _CHECKPOINT if has_bootstrap_checkpoint(version) else None
         bare = KafkaInstall(
+            version=version,
             java=java,
             classpath=tuple(classpath),
-            checkpoint=made / _CHECKPOINT,
+            checkpoint=checkpoint,
             archive=None,
         )
-        bare.checkpoint.write_bytes(bootstrap_checkpoint(bare, Path(scratch) / "format", ()))
+        if checkpoint is not None:
+            checkpoint.write_bytes(bootstrap_checkpoint(bare, Path(scratch) / "format", ()))
         _record_classes(bare, Path(scratch) / "broker-0", made / "classes.jsa")
         shutil.move(made, folder)
 
 
 def _record_classes(install: KafkaInstall, folder: Path, archive: Path) -> None:
-    spec = ClusterSpec(alias="recording")
+    spec = ClusterSpec(alias="recording", kafka=install.version)
     with contextlib.ExitStack() as holds:
         held = [holds.enter_context(contextlib.closing(PortHold())) for _ in range(4)]
         client, internal, controller, proxied = (hold.port for hold in held)
@@ -215,10 +217,11 @@ def bootstrap_checkpoint(install: KafkaInstall, scratch: Path, scram: Sequence[s
     return content
 
 
-def format_node(checkpoint: Path, log_dir: Path, *, node_id: int, cluster_id: str) -> None:
+def format_node(checkpoint: Path | None, log_dir: Path, *, node_id: int, cluster_id: str) -> None:
     """Leave in `log_dir` what the format command would."""
     log_dir.mkdir(mode=0o700, parents=True)
-    shutil.copyfile(checkpoint, log_dir / _CHECKPOINT)
+    if checkpoint is not None:
+        shutil.copyfile(checkpoint, log_dir / _CHECKPOINT)
     meta = {
         "version": "1",
         "cluster.id": cluster_id,

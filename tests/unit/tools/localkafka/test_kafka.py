@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heliograph_tools.localkafka.kafka import BROKER_ARTIFACTS, KAFKA_VERSION, kafka_classpath
+from heliograph_tools.localkafka.kafka import BROKER_ARTIFACTS, kafka_classpath
+from heliograph_tools.localkafka.versions import KAFKA_VERSION
 
 
 def test_a_cache_reached_by_a_link_has_the_same_classpath_as_the_cache_itself(

@@ -31,6 +31,11 @@ from heliograph_tools.localkafka.spec import (
         ({"sasl": "PLAIN", "jwks": "file:///keys"}, "jwks needs OAUTHBEARER"),
         ({"mutual_tls": True}, "mutual_tls needs tls"),
         ({"advertised_ports": (1, 2)}, "2 advertised ports for 1 brokers"),
+        ({"kafka": "3.1.2", "sasl": "SCRAM-SHA-256"}, "Kafka 3.1.2 has no SCRAM users"),
+        (
+            {"kafka": "3.1.2", "sasl": "PLAIN", "authorizer": True},
+            "Kafka 3.1.2 has no authorizer without ZooKeeper",
+        ),
         ({"alias": "../A"}, "the alias may have letters, digits, - and _"),
     ],
 )
