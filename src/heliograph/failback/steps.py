@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
@@ -38,7 +39,7 @@ from heliograph.failback.export import (
 )
 from heliograph.failback.find import find_divergences
 from heliograph.failback.groups import Translate, move_groups_back
-from heliograph.failback.lane import known
+from heliograph.failback.lane import brought_to, known
 from heliograph.failback.outputs import (
     CHECK,
     EXPORT,
@@ -54,6 +55,8 @@ from heliograph.failback.outputs import (
 )
 from heliograph.failback.reverse_ledger import begin_lanes
 from heliograph.failover.quiesce import wait_no_leader
+from heliograph.groups.both_ways import unread_from
+from heliograph.ledger.both_ways import earlier_of
 from heliograph.ledger.entries import Tombstone
 from heliograph.ledger.fence import (
     Fence,
@@ -63,8 +66,11 @@ from heliograph.ledger.fence import (
     topic_unfence_entries,
     unfence_entry,
 )
+from heliograph.ledger.locate import is_other_topic
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
+from heliograph.ledger.runs import Runs
 from heliograph.ledger.translate import Clamped, Translated, Translation, Unsafe
+from heliograph.ledger.view import LedgerView
 from heliograph.model import OffsetRange, TopicName, TopicPartition
 from heliograph.procedure.hooks import hook_event, hooks_told, run_hooks
 from heliograph.procedure.journal import NoOutput, Procedure, forget_procedures
@@ -126,10 +132,13 @@ async def export_step(
 ) -> Outcome[ExportOutput]:
     """Everything that only the old primary has, before anything there is touched."""
     divergences = await context.divergences(procedure)
-    wanted = list(_unmirrored(divergences))
+    pair, topic = context.pair, context.order.topic
+    wanted = [
+        replace(each, brought=await brought_to(pair, each.partition, each.offsets))
+        for each in _unmirrored(divergences)
+    ]
     if not wanted:
         return Outcome(summary="there is nothing to save", output=ExportOutput(records=0))
-    pair, topic = context.pair, context.order.topic
     await asyncio.to_thread(
         ensure_topic,
         pair.target_config,
@@ -307,6 +316,8 @@ async def groups_step(
             found = await locate_lanes(context.back_flow, ledger.target, ledger.store, all_topics())
             locations = [location for location in found if location.lane.source.topic not in whole]
             translate = _to_old(locations, await _starts(ledger.target, locations))
+            if pair.config.way_back(context.back) is not None:
+                translate = _both_ways(translate, locations, pair.ledger.store.view, fresh)
         follows = group_filter(context.back_flow).should_follow
     moved = await asyncio.to_thread(
         move_groups_back,
@@ -353,6 +364,37 @@ def _to_old(locations: Iterable[LaneLocation], starts: Starts) -> Translate:
         return _within(old, starts, offsets.to_target(offset))
 
     return translate
+
+
+def _both_ways(
+    translate: Translate,
+    locations: Iterable[LaneLocation],
+    there: LedgerView,
+    fresh: Collection[TopicName],
+) -> Translate:
+    """Not behind a record that was written on the old primary and that the group has not read
+    (`ledger.both_ways`); `there` is the ledger of the flow that brought those to the present one.
+
+    Of a topic that is a new one on the old primary that ledger says nothing.
+    """
+    runs: dict[TopicPartition, Runs] = {}
+    for location in locations:
+        at, begun = location.lane.source, location.record.starts[-1]
+        record = there.begun_lane(at.topic, at.partition)
+        if record is None or at.topic in fresh:
+            continue
+        if not is_other_topic(record.starts[-1].source_topic_id, begun.target_topic_id):
+            runs[at] = location.record.runs
+
+    def earlier(at: TopicPartition, offset: int) -> tuple[TopicPartition, Translated] | None:
+        found = translate(at, offset)
+        unread = unread_from(there, [(at, offset)]).get((at, offset)) if at in runs else None
+        if found is None or unread is None:
+            return found
+        old, place = found
+        return old, replace(place, offset=earlier_of(runs[at], place.offset, unread))
+
+    return earlier
 
 
 def _to_original(locations: Iterable[LaneLocation], starts: Starts) -> Translate:
