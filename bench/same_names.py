@@ -404,8 +404,8 @@ def _translate(
         plan = plan_group_offsets(known, Strategy.MAP)
         found.not_synced += [f"{flow} {each.group}: {each.why}" for each in plan.unplaced]
         for move in plan.moves:
-            at = stand[flow, move.group][move.source.partition]
-            _judge(scene, flow, move, at, logs, found)
+            stood = stand[flow, move.group][move.source.partition]
+            _judge(scene, flow, move, stood, logs, found)
     _await_sync(scene, clusters, stand, found)
 
 
