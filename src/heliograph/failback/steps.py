@@ -55,7 +55,6 @@ from heliograph.failback.outputs import (
 )
 from heliograph.failback.reverse_ledger import begin_lanes
 from heliograph.failover.quiesce import wait_no_leader
-from heliograph.groups.both_ways import unread_from
 from heliograph.ledger.both_ways import earlier_of
 from heliograph.ledger.entries import Tombstone
 from heliograph.ledger.fence import (
@@ -70,7 +69,6 @@ from heliograph.ledger.locate import is_other_topic
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.ledger.runs import Runs
 from heliograph.ledger.translate import Clamped, Translated, Translation, Unsafe
-from heliograph.ledger.view import LedgerView
 from heliograph.model import OffsetRange, TopicName, TopicPartition
 from heliograph.procedure.hooks import hook_event, hooks_told, run_hooks
 from heliograph.procedure.journal import NoOutput, Procedure, forget_procedures
@@ -317,7 +315,8 @@ async def groups_step(
             locations = [location for location in found if location.lane.source.topic not in whole]
             translate = _to_old(locations, await _starts(ledger.target, locations))
             if pair.config.way_back(context.back) is not None:
-                translate = _both_ways(translate, locations, pair.ledger.store.view, fresh)
+                there = await locate_lanes(pair.flow, pair.target, pair.ledger.store, all_topics())
+                translate = _both_ways(translate, locations, there, fresh)
         follows = group_filter(context.back_flow).should_follow
     moved = await asyncio.to_thread(
         move_groups_back,
@@ -369,30 +368,30 @@ def _to_old(locations: Iterable[LaneLocation], starts: Starts) -> Translate:
 def _both_ways(
     translate: Translate,
     locations: Iterable[LaneLocation],
-    there: LedgerView,
+    there: Iterable[LaneLocation],
     fresh: Collection[TopicName],
 ) -> Translate:
     """Not behind a record that was written on the old primary and that the group has not read
-    (`ledger.both_ways`); `there` is the ledger of the flow that brought those to the present one.
+    (`ledger.both_ways`); `there` are the lanes that brought those to the present one.
 
-    Of a topic that is a new one on the old primary that ledger says nothing.
+    Of a topic that is a new one on the old primary they say nothing.
     """
+    brought = {location.lane.source: location for location in there}
     runs: dict[TopicPartition, Runs] = {}
     for location in locations:
         at, begun = location.lane.source, location.record.starts[-1]
-        record = there.begun_lane(at.topic, at.partition)
-        if record is None or at.topic in fresh:
-            continue
-        if not is_other_topic(record.starts[-1].source_topic_id, begun.target_topic_id):
-            runs[at] = location.record.runs
+        if at in brought and at.topic not in fresh:
+            known = brought[at].record.starts[-1].source_topic_id
+            if not is_other_topic(known, begun.target_topic_id):
+                runs[at] = location.record.runs
 
     def earlier(at: TopicPartition, offset: int) -> tuple[TopicPartition, Translated] | None:
         found = translate(at, offset)
-        unread = unread_from(there, [(at, offset)]).get((at, offset)) if at in runs else None
-        if found is None or unread is None:
+        unread = brought[at].offset_map.to_source(offset) if at in runs else None
+        if found is None or unread is None or isinstance(unread, Unsafe):
             return found
         old, place = found
-        return old, replace(place, offset=earlier_of(runs[at], place.offset, unread))
+        return old, replace(place, offset=earlier_of(runs[at], place.offset, unread.offset))
 
     return earlier
 
