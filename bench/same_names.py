@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -38,7 +38,8 @@ from heliograph.config.load import load_config
 from heliograph.config.sections import IDENTITY_POLICY
 from heliograph.groups.placement import GroupMove, Strategy, plan_group_offsets
 from heliograph.groups.snapshot import read_snapshot
-from heliograph.model import ClusterAlias, FlowId
+from heliograph.ledger.service import LedgerService
+from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph_tools.bench.machine import this_machine
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 
@@ -116,6 +117,8 @@ class Found:
     repeated: list[str] = field(default_factory=list)
     out_of_order: list[str] = field(default_factory=list)
     grown: list[str] = field(default_factory=list)
+    wrong_map: list[str] = field(default_factory=list)
+    """Records that are not where the ledger says, the first of each stretch."""
     places: int = 0
     """Partitions of groups that were translated."""
     skipped: list[str] = field(default_factory=list)
@@ -131,6 +134,7 @@ class Found:
             "repeated",
             "out_of_order",
             "grown",
+            "wrong_map",
             "skipped",
             "read_again_needlessly",
             "not_synced",
@@ -291,6 +295,7 @@ def hunt(scene: Scene, *, seconds: float, seed: int, folder: Path) -> Found:
             found.records, found.aborted = len(writers.wanted), writers.aborted
             _settle(scene, clusters, writers, found)
             _look_for_growth(clusters, found)
+            _check_maps(scene, file, clusters, found)
             _translate(scene, file, clusters, found)
             for run in runs[-len(scene.processes) :]:
                 assert run.exit_code is None, f"ended by itself:\n{run.last_words}"
@@ -374,6 +379,33 @@ def _look_for_growth(clusters: Mapping[str, LocalCluster], found: Found) -> None
     for name, now in after.items():
         if now != before.get(name):
             found.grown.append(f"{name}: {before.get(name)} became {now}")
+
+
+def _check_maps(
+    scene: Scene, file: Path, clusters: Mapping[str, LocalCluster], found: Found
+) -> None:
+    """Each record that a flow carried is where its map says."""
+    logs = {alias: read_all(cluster, TOPIC) for alias, cluster in clusters.items()}
+    with closing(LedgerService(load_config(file).clusters)) as ledgers:
+        for flow in scene.flows:
+            source, _, target = flow.partition("->")
+            view = ledgers.view(FlowId(source=ClusterAlias(source), target=ClusterAlias(target)))
+            for number in range(PARTITIONS):
+                lane = view.lane(TopicName(TOPIC), number)
+                assert lane is not None, f"{flow} knows nothing of partition {number}"
+                there = {rec.value: rec.offset for rec in logs[target][number]}
+                was_wrong = False
+                for rec in logs[source][number]:
+                    position = lane.runs.position_of_source(rec.offset)
+                    is_carried = lane.runs.source_offset_at(position) == rec.offset
+                    place = lane.runs.target_offset_at(position)
+                    is_wrong = is_carried and there.get(rec.value) != place
+                    if is_wrong and not was_wrong:
+                        found.wrong_map.append(
+                            f"{flow} {number}: {rec.value!r} source {rec.offset}, position "
+                            f"{position}: map {place}, log {there.get(rec.value)}"
+                        )
+                    was_wrong = is_wrong
 
 
 def _translate(
