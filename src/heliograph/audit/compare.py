@@ -124,6 +124,8 @@ class _Comparison:
             repaired=repaired,
             timestamps_compared=not self._source.is_timeless,
             left_out_records=self._source.left_out,
+            brought_records=self._source.others,
+            others_records=self._target.others,
         )
 
     async def _walk(self) -> None:
@@ -402,6 +404,7 @@ class _Comparison:
             read_committed=False,
             likely_end=end,
             fetch_bytes_max=self._fetch_bytes_max(),
+            leaves_out=None if unit.writers is None else self._map.is_others,
         )
 
     def _fetch_bytes_max(self) -> int:

@@ -60,6 +60,10 @@ class UnitResult:
     """Gone by retention or compaction on one side; no fault."""
     left_out_records: int = 0
     """Of the source, that the flow's transforms drop or fail on; those are nowhere compared."""
+    brought_records: int = 0
+    """Of the source, that a mirror brought there and the flow does not send on."""
+    others_records: int = 0
+    """Of the target, that others wrote there under the same names."""
     findings: tuple[Finding, ...] = ()
     counts: Mapping[FindingKind, int] = field(default_factory=dict)
     """Records of each kind, whatever `findings` has room for."""

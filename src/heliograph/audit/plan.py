@@ -14,11 +14,12 @@ from itertools import islice, takewhile
 from typing import Final
 
 from heliograph.audit.findings import Finding, FindingKind, ranges_of
-from heliograph.audit.units import AuditUnit
+from heliograph.audit.units import AuditUnit, LaneWriters
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.broker.log import fetch_once
 from heliograph.errors import BrokerError, MirrorError, WireError
 from heliograph.ledger.entries import RUNS_PER_ENTRY_MAX, MemoEntry, StartEntry
+from heliograph.ledger.kept import NOTHING_KEPT, kept_of
 from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.memo import Memo, OffsetPair
 from heliograph.ledger.runs import Run, Runs
@@ -147,6 +148,7 @@ def cut_units(
     producer_id: int = -1,
     target_end: int | None = None,
     left_out: Sequence[OffsetRange] = (),
+    writers: LaneWriters | None = None,
 ) -> list[AuditUnit]:
     """`[start, end)` of a lane in units that one worker can take."""
     runs, first = location.record.runs, _first_position(location)
@@ -184,10 +186,26 @@ def cut_units(
                 source_end=location.source_next_offset if is_last else None,
                 target_end=target_end if is_last else None,
                 producer_id=producer_id,
+                writers=writers,
             )
         )
         position = wanted_end
     return units
+
+
+def lane_writers(
+    view: LedgerView, location: LaneLocation, source: Cluster, brought: frozenset[int] | None
+) -> LaneWriters | None:
+    """`brought` as `plan_lanes` has it; the source's metadata must know the topic."""
+    at = location.lane.source
+    topic = source.topic(at.topic)
+    if brought is None:
+        return None
+    return LaneWriters(
+        brought=brought,
+        own=frozenset(each.producer_id for each in view.producers),
+        kept=NOTHING_KEPT if topic is None else kept_of(view, at, topic.id),
+    )
 
 
 def left_out_of(view: LedgerView, lane: TopicPartition) -> tuple[OffsetRange, ...]:
@@ -220,8 +238,10 @@ async def plan_lanes(
     choice: AuditOptions,
     *,
     read_committed: bool,
+    brought: frozenset[int] | None = None,
 ) -> list[LanePlan]:
-    """What to compare of each lane. Raises `BrokerError`."""
+    """What to compare of each lane. `brought`: producers of the mirrors whose records on the source
+    the flow leaves out; None where it takes everything. Raises `BrokerError`."""
     await source.refresh({location.lane.source.topic for location in locations})
     await target.refresh({location.target.topic for location in locations})
     ends = await target.list_offsets([location.target for location in locations], LATEST)
@@ -247,6 +267,7 @@ async def plan_lanes(
                 producer_id=producer_id,
                 target_end=_known(ends[location.target]),
                 left_out=left_out_of(view, location.lane.source),
+                writers=lane_writers(view, location, source, brought),
             )
         picked = [unit for unit in units if choice.sample >= 1 or chosen.random() < choice.sample]
         if units and not picked:

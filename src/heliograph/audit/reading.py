@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from heliograph.broker.cluster import EARLIEST, Cluster
@@ -120,6 +120,8 @@ class RecordReader(ABC):
         self.bytes = 0
         self.left_out = 0
         """Records that transforms drop (`source_side`)."""
+        self.others = 0
+        """Records that the flow does not carry, for who wrote them."""
         self.is_timeless = False
         """Whether timestamps are left out, because the other side has only its own."""
         self._pieces: deque[BatchView] = deque()
@@ -220,9 +222,12 @@ class LogReader(RecordReader):
         read_committed: bool,
         likely_end: int | None = None,
         fetch_bytes_max: int = FETCH_BYTES,
+        leaves_out: Callable[[BatchHeader], bool] | None = None,
     ) -> None:
+        """`leaves_out`: batches that are passed unopened, and their records counted."""
         super().__init__()
         self._cluster, self._partition = cluster, partition
+        self._leaves_out = leaves_out
         self._read_committed = read_committed
         self._likely_end = likely_end
         self._next = self._first = max(0, start)
@@ -346,6 +351,9 @@ class LogReader(RecordReader):
         if header.is_control or is_aborted:
             if header.is_control and aborts is not None:
                 aborts.end(header, batch)
+        elif self._leaves_out is not None and self._leaves_out(header):
+            if self._likely_end is None or header.base_offset < self._likely_end:
+                self.others += header.record_count
         elif header.record_count:
             self._put(header, batch)
         self._next = header.next_offset

@@ -25,6 +25,7 @@ from heliograph.audit.plan import (
 from heliograph.audit.units import AuditUnit
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.schema import MirrorConfig
+from heliograph.copy.flow import producers_of_mirrors
 from heliograph.errors import BrokerError, MirrorError
 from heliograph.inspect.status import StatusReader
 from heliograph.ledger.access import open_ledger
@@ -64,6 +65,8 @@ class TopicTally:
     unopened_records: int = 0
     expired_records: int = 0
     left_out_records: int = 0
+    brought_records: int = 0
+    others_records: int = 0
     repaired_records: int = 0
     timestamps_compared: bool = True
     counts: Counter[FindingKind] = field(default_factory=Counter)
@@ -74,6 +77,8 @@ class TopicTally:
         self.unopened_records += result.unopened_records
         self.expired_records += result.expired_records
         self.left_out_records += result.left_out_records
+        self.brought_records += result.brought_records
+        self.others_records += result.others_records
         self.repaired_records += result.repaired_records
         self.timestamps_compared &= result.timestamps_compared
 
@@ -173,6 +178,7 @@ async def _planned(
             ledger.view,
             choice,
             read_committed=settings.read_committed,
+            brought=await producers_of_mirrors(config, flow, reader.source(flow)),
         )
     finally:
         await reader.close()

@@ -8,7 +8,7 @@ is counted.
 from __future__ import annotations
 
 from heliograph.audit.reading import FETCH_BYTES, BatchView, Damaged, LogReader, RecordReader
-from heliograph.audit.units import AuditUnit
+from heliograph.audit.units import AuditUnit, UnitMap
 from heliograph.broker.cluster import Cluster
 from heliograph.errors import NotComparable
 from heliograph.transform.lane import LaneTransform
@@ -33,6 +33,7 @@ def source_reader(
         read_committed=unit.read_committed,
         likely_end=likely_end,
         fetch_bytes_max=fetch_bytes_max,
+        leaves_out=None if unit.writers is None else UnitMap(unit).was_brought,
     )
     at = unit.lane.source
     where = Where(at.topic, unit.target.topic, at.partition)
@@ -69,6 +70,7 @@ class TransformedLog(RecordReader):
     async def _fill(self) -> None:
         piece = await self._log.head()
         self.log_start, self.bytes = self._log.log_start, self._log.bytes
+        self.others = self._log.others
         if piece is None:
             self._is_over = True
             return

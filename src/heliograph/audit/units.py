@@ -9,6 +9,19 @@ from heliograph.config.transforms import TransformConfig
 from heliograph.errors import InvariantError
 from heliograph.ledger.runs import Run
 from heliograph.model import LaneId, OffsetRange, TopicPartition
+from heliograph.wire.batch import BatchHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneWriters:
+    """Whose records a lane leaves out where both sides take writes under one name."""
+
+    brought: frozenset[int]
+    """Producers of the mirrors that wrote on the source what this flow does not send on."""
+    own: frozenset[int]
+    """Producers of the flow: what others wrote on the target is none of its work."""
+    kept: OffsetRange
+    """Source offsets that are sent on whoever wrote them (`ledger.kept`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +53,8 @@ class AuditUnit:
     """Where the target's log ended, in the lane's last unit; None in every other. Up to there what
     this flow's producer did not write is looked at too."""
     producer_id: int = -1
+    writers: LaneWriters | None = None
+    """None where the flow takes everything and nobody else writes on the target."""
 
     def __post_init__(self) -> None:
         if not self.runs or not self.runs[0].position <= self.start_position < self.end_position:
@@ -104,12 +119,33 @@ class UnitMap:
         ]
         self._sources = [run.source_offset for run in runs]
         self._targets = [run.target_offset for run in runs]
+        self._writers = unit.writers
 
     def of_source(self, offset: int) -> Place:
         return self._place(self._sources, offset)
 
     def of_target(self, offset: int) -> Place:
         return self._place(self._targets, offset)
+
+    def was_brought(self, header: BatchHeader) -> bool:
+        """Whether a batch of the source came from a mirror and was left out for that."""
+        writers = self._writers
+        return (
+            writers is not None
+            and header.producer_id in writers.brought
+            and not writers.kept.start <= header.base_offset < writers.kept.end
+            # What was copied before `loop.prevention` said otherwise is compared as well.
+            and not self._is_mapped(self._sources, header)
+        )
+
+    def is_others(self, header: BatchHeader) -> bool:
+        """Whether somebody else wrote a batch of the target, where others may."""
+        writers = self._writers
+        return (
+            writers is not None
+            and header.producer_id not in writers.own
+            and not self._is_mapped(self._targets, header)
+        )
 
     def source_at(self, position: int) -> int:
         index = self._index(position)
@@ -121,6 +157,10 @@ class UnitMap:
 
     def _index(self, position: int) -> int:
         return max(0, bisect_right(self._positions, position) - 1)
+
+    def _is_mapped(self, offsets: list[int], header: BatchHeader) -> bool:
+        place = self._place(offsets, header.base_offset)
+        return place.position is not None or header.base_offset + place.extent < header.next_offset
 
     def _place(self, offsets: list[int], offset: int) -> Place:
         index = bisect_right(offsets, offset) - 1

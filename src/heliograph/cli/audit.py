@@ -103,6 +103,8 @@ class _Topic(Document):
     unopened_records: int
     expired_records: int
     left_out_records: int
+    brought_records: int
+    others_records: int
     repaired_records: int
     timestamps_compared: bool
     missing: Annotated[int, _records(FindingKind.MISSING)] = At("counts")
@@ -349,17 +351,24 @@ def _print(report: AuditReport) -> None:
     for problem in report.problems:
         console.print(Styled(f"not compared: {problem}", style="red"), soft_wrap=True)
     for topic in report.topics:
-        if not topic.timestamps_compared:
-            told = f"{topic.topic}: timestamps were not compared, the target stamps its own"
-            console.print(told, soft_wrap=True)
-        if topic.left_out_records:
-            told = (
-                f"{topic.topic}: transforms leave out {counted(topic.left_out_records, 'record')}"
-            )
-            console.print(told, soft_wrap=True)
+        for told in _left_out(topic, report.flow):
+            console.print(f"{topic.topic}: {told}", soft_wrap=True)
     for note in report.notes:
         console.print(f"note: {note}", soft_wrap=True)
     console.print(_sentence(report), soft_wrap=True)
+
+
+def _left_out(topic: TopicTally, flow: FlowId) -> Iterator[str]:
+    if not topic.timestamps_compared:
+        yield "timestamps were not compared, the target stamps its own"
+    if topic.left_out_records:
+        yield f"transforms leave out {counted(topic.left_out_records, 'record')}"
+    if topic.brought_records:
+        brought = counted(topic.brought_records, "record")
+        yield f"{brought} on {flow.source} left out: a mirror brought them there"
+    if topic.others_records:
+        others = counted(topic.others_records, "record")
+        yield f"{others} on {flow.target} left out: written there, or brought by another flow"
 
 
 def _sentence(report: AuditReport) -> str:

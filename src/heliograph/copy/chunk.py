@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from heliograph.copy.origins import Origin, Origins, Producer
 from heliograph.errors import CorruptBatch
+from heliograph.ledger.kept import NOTHING_KEPT
 from heliograph.ledger.positions import sequence_of
 from heliograph.ledger.runs import Run
 from heliograph.letters.letter import Letter
-from heliograph.model import StallReason
+from heliograph.model import OffsetRange, StallReason
 from heliograph.wire.batch import (
     LENGTH_END,
     MAGIC_AT,
@@ -158,11 +159,11 @@ def prepare_chunk(
     coalesce: bool = True,
     make_writer: MakeWriter | None = None,
     origins: Origins | None = None,
-    kept_until: int = 0,
+    kept: OffsetRange = NOTHING_KEPT,
 ) -> PreparedChunk:
     """Move `cursor` over the whole batches of `fetched`; what is left of a cut batch is fetched
     again. `make_writer`: for lanes whose records are looked into (`transforming`). With `origins`
-    what a mirror brought is left out, but for batches before `kept_until`."""
+    what a mirror brought is left out, but for batches that begin in `kept`."""
     chunk = PreparedChunk()
     is_opened, make_writer = make_writer is not None, make_writer or Writer
     coalesces_windows = coalesce and not is_opened and origins is None
@@ -196,7 +197,7 @@ def prepare_chunk(
             batch = window[: header.size_bytes]
             verify_crc(batch, header)
             origin = Origin.LOCAL
-            if origins is not None and header.base_offset >= kept_until:
+            if origins is not None and not kept.start <= header.base_offset < kept.end:
                 origin = origins.of(header)
                 if origin is Origin.UNKNOWN and not header.is_control:
                     chunk.unknown = Producer(header.producer_id, header.producer_epoch)

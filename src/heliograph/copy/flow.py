@@ -132,6 +132,26 @@ def mirrors_of(config: MirrorConfig, flow: FlowId) -> tuple[ClusterAlias, ...]:
             assert_never(other)
 
 
+async def producers_of_mirrors(
+    config: MirrorConfig, flow: FlowId, source: Cluster
+) -> frozenset[int] | None:
+    """Whose batches on the source the flow leaves out, of those that are there now; None where it
+    takes everything. Raises `MirrorError` where a ledger cannot be read."""
+    origins = origins_of(config.loop_prevention_of(flow), mirrors_of(config, flow), source)
+    if origins is None:
+        return None
+    await origins.learn()
+    return frozenset(origins.known.mirrored)
+
+
+def origins_of(
+    prevention: LoopPrevention, mirrors: tuple[ClusterAlias, ...], source: Cluster
+) -> SourceOrigins | None:
+    if prevention is LoopPrevention.NONE:
+        return None
+    return SourceOrigins(source, mirrors, reads_all=prevention is LoopPrevention.MIRRORED)
+
+
 @dataclass(slots=True)
 class FlowCounted:
     """What happened to the flow's lanes here, since the slot began."""
@@ -228,11 +248,7 @@ class Flow:
             self.origins = self._origins()
 
     def _origins(self) -> SourceOrigins | None:
-        limits = self.limits
-        if limits.loop_prevention is LoopPrevention.NONE:
-            return None
-        reads_all = limits.loop_prevention is LoopPrevention.MIRRORED
-        return SourceOrigins(self.source, limits.mirrors, reads_all=reads_all)
+        return origins_of(self.limits.loop_prevention, self.limits.mirrors, self.source)
 
     def use(self, stamp: Stamp) -> None:
         """Append as this producer from here on."""

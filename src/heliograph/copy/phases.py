@@ -20,6 +20,7 @@ from heliograph.errors import (
     NotAuthorised,
 )
 from heliograph.ledger.entries import new_author
+from heliograph.ledger.kept import NOTHING_KEPT
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
 from heliograph.letters.lane import LaneLetters
@@ -93,8 +94,8 @@ class Running:
     letters: LaneLetters = field(default_factory=LaneLetters)
     writes_letters: bool = False
     """Whether fetching waits until records that cannot be mirrored are in the dead-letter topic."""
-    kept_until: int = 0
-    """The source's batches before this offset are copied, also those that a mirror brought."""
+    kept: OffsetRange = NOTHING_KEPT
+    """The source's batches that begin there are copied, also those that a mirror brought."""
 
     def runs_to_write(self, chunk: PreparedChunk) -> RunsToWrite:
         """What the ledger must have before the chunk's batches may leave; none for most chunks."""

@@ -38,7 +38,7 @@ from heliograph.errors import (
     MirrorError,
     TransformUnusable,
 )
-from heliograph.ledger.kept import kept_until
+from heliograph.ledger.kept import kept_of
 from heliograph.model import FlowId, LaneId, OffsetRange, StallReason
 from heliograph.transform.lane import LaneTransform
 from heliograph.wire.fetch import FetchedPartition
@@ -108,7 +108,7 @@ class SourceSide:
             self._report(lane, SourceFailed(running=running, error=cluster.no_leader_error(source)))
             return
         if lane.flow.origins is not None and topic is not None:
-            running.kept_until = kept_until(lane.flow.ledger.view, source, topic.id)
+            running.kept = kept_of(lane.flow.ledger.view, source, topic.id)
         # A session fetches a partition once, so flows that share a source do not share a stream.
         broker = self._nearer.get(lane.spec.id, leader.broker)
         key = (lane.spec.id.flow, broker, lane.spec.read_committed)
@@ -302,7 +302,7 @@ class SourceSide:
             coalesce=lane.learned.coalesce,
             make_writer=_writer_of(lane, running) if _looks_in(lane, running) else None,
             origins=None if lane.flow.origins is None else lane.flow.origins.known,
-            kept_until=running.kept_until,
+            kept=running.kept,
         )
         if chunk.unknown is not None:
             # Before what it brought is reported: the lane may leave for another reason.

@@ -6,16 +6,19 @@ Few partitions, few records, one consumer after the other: the flow that is dril
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from heliograph.audit.compare import Sample, compare_unit
+from heliograph.audit.plan import lane_writers
 from heliograph.audit.reading import HeldRecords
+from heliograph.audit.units import LaneWriters
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.broker.range_reader import Stretch, read_as_group
 from heliograph.clock import monotonic_s
 from heliograph.config.schema import ClusterConfig, MirrorConfig
+from heliograph.copy.flow import producers_of_mirrors
 from heliograph.drill.sample import (
     Compared,
     SampledMove,
@@ -91,9 +94,12 @@ class Sampler:
         source = open_cluster(self._source, "consumer")
         target = open_cluster(self._target, "consumer")
         try:
+            brought = await producers_of_mirrors(self.config, self.known.flow.id, source)
             for group, sampled in self._sampled.items():
                 found = Compared()
                 for one in sampled:
+                    await source.refresh([one.location.lane.source.topic])
+                    writers = lane_writers(self.known.view, one.location, source, brought)
                     found += await compare_next(
                         source,
                         target,
@@ -101,8 +107,9 @@ class Sampler:
                         self._got[group][one.move.target],
                         bytes_max=self._bytes_max,
                         read_committed=self.known.flow.read_committed,
+                        writers=writers,
                     )
-                    found += await self._before(source, target, one)
+                    found += await self._before(source, target, one, writers)
                 self._found[group] = Sampled(partitions=len(sampled), compared=found)
         finally:
             source.close()
@@ -170,7 +177,9 @@ class Sampler:
                 found.add(topic)
         return found
 
-    async def _before(self, source: Cluster, target: Cluster, sampled: SampledMove) -> Compared:
+    async def _before(
+        self, source: Cluster, target: Cluster, sampled: SampledMove, writers: LaneWriters | None
+    ) -> Compared:
         """The records just before an offset where little is left to read."""
         start = self.known.target_starts.get(sampled.move.target, 0)
         units = units_before(
@@ -180,7 +189,10 @@ class Sampler:
             read_committed=self.known.flow.read_committed,
         )
         sample = Sample(bytes_max=self._bytes_max)
-        results = [await compare_unit(source, target, unit, sample) for unit in units]
+        results = [
+            await compare_unit(source, target, replace(unit, writers=writers), sample)
+            for unit in units
+        ]
         return compared_of(sampled.location, results, target_start=start)
 
 
@@ -192,6 +204,7 @@ async def compare_next(
     *,
     bytes_max: int,
     read_committed: bool,
+    writers: LaneWriters | None = None,
 ) -> Compared:
     """What the group would read next on the source, with what its consumer got on the target."""
     sample = Sample(
@@ -206,5 +219,7 @@ async def compare_next(
         ),
     )
     units = next_units(sampled, got.next_offset, read_committed=read_committed)
-    results = [await compare_unit(source, target, unit, sample) for unit in units]
+    results = [
+        await compare_unit(source, target, replace(unit, writers=writers), sample) for unit in units
+    ]
     return compared_of(sampled.location, results, target_start=got.start)

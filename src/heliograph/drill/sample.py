@@ -193,7 +193,7 @@ def compared_of(
         found += Compared(
             equal_records=result.equal_records,
             findings=tuple(each for one in own for each in _placed(location, one, target_start)),
-            others_records=result.counts.get(FindingKind.FOREIGN, 0),
+            others_records=result.counts.get(FindingKind.FOREIGN, 0) + result.others_records,
         )
     return found
 

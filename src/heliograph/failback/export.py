@@ -8,6 +8,7 @@ written under another name and renamed when it is whole.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ class Unmirrored:
     partition: TopicPartition
     offsets: OffsetRange
     records: int
+    brought: tuple[OffsetRange, ...] = ()
+    """Of these offsets, what a mirror had brought there: it is no record that only one has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +83,16 @@ def unmirrored_topic(cluster: ClusterAlias) -> TopicName:
 
 
 def count_records(
-    cluster: ClusterConfig, partition: TopicPartition, offsets: OffsetRange, *, read_committed: bool
+    cluster: ClusterConfig,
+    partition: TopicPartition,
+    offsets: OffsetRange,
+    *,
+    read_committed: bool,
+    brought: Sequence[OffsetRange] = (),
 ) -> int:
-    """How many records a consumer gets; markers and aborted ones are none. Raises `BrokerError`."""
-    found = _records(cluster, partition, offsets, read_committed=read_committed)
+    """How many records a consumer gets; markers and aborted ones are none, and those that were
+    `brought` do not count. Raises `BrokerError`."""
+    found = _records(cluster, partition, offsets, brought, read_committed=read_committed)
     return sum(1 for _ in found)
 
 
@@ -142,7 +151,13 @@ def export_records(
             next_offset = max(done.next_offsets.get(each.partition, 0), each.offsets.start)
             with _ParquetFile(_file_of(to, each)) as file:
                 for chunk in _chunks(
-                    _records(source, each.partition, each.offsets, read_committed=read_committed)
+                    _records(
+                        source,
+                        each.partition,
+                        each.offsets,
+                        each.brought,
+                        read_committed=read_committed,
+                    )
                 ):
                     file.write(_table(source.alias, each.partition, chunk))
                     fresh = [record for record in chunk if record.offset >= next_offset]
@@ -159,15 +174,25 @@ def export_records(
 
 
 def _records(
-    cluster: ClusterConfig, partition: TopicPartition, offsets: OffsetRange, *, read_committed: bool
+    cluster: ClusterConfig,
+    partition: TopicPartition,
+    offsets: OffsetRange,
+    brought: Sequence[OffsetRange],
+    *,
+    read_committed: bool,
 ) -> Iterator[ReadRecord]:
-    return read_records(
+    found = read_records(
         cluster,
         partition.topic,
         between={partition.partition: (offsets.start, offsets.end)},
         read_committed=read_committed,
         timeout_s=_READ_S_MAX,
     )
+    starts = [part.start for part in brought]
+    for record in found:
+        index = bisect_right(starts, record.offset) - 1
+        if index < 0 or record.offset >= brought[index].end:
+            yield record
 
 
 def _chunks(records: Iterator[ReadRecord]) -> Iterator[list[ReadRecord]]:

@@ -13,10 +13,12 @@ from typing import Final, assert_never
 
 from heliograph.audit.compare import compare_unit
 from heliograph.audit.findings import Finding, FindingKind
+from heliograph.audit.plan import lane_writers
 from heliograph.audit.units import AuditUnit
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.log import read_batches
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
+from heliograph.copy.flow import producers_of_mirrors
 from heliograph.errors import BrokerError, LeaderMoved
 from heliograph.failback.divergence import PartitionDivergence
 from heliograph.failback.export import count_records
@@ -117,6 +119,7 @@ async def part(
             at,
             offsets,
             read_committed=pair.flow.read_committed,
+            brought=await brought_to(pair, at, offsets),
         )
     return PartitionDivergence(
         partition=at.partition,
@@ -132,6 +135,23 @@ async def part(
         is_identical=settled is not None and _is_identical(settled),
         note="; ".join(_remarks(pair, note, settled, source)),
     ), bool(recreated)
+
+
+async def brought_to(
+    pair: ClusterPair, at: TopicPartition, offsets: OffsetRange
+) -> tuple[OffsetRange, ...]:
+    """Of these offsets of the source, those of batches that mirrors had brought there: what the
+    flow would have left out is nothing that only the source has. Raises `MirrorError`."""
+    producers = await producers_of_mirrors(pair.config, pair.flow.id, pair.source)
+    if producers is None:
+        return ()
+    return tuple(
+        [
+            OffsetRange(start=header.base_offset, end=header.next_offset)
+            async for header, _ in read_batches(pair.source, at, offsets.start, offsets.end)
+            if header.producer_id in producers
+        ]
+    )
 
 
 def _remarks(
@@ -259,13 +279,15 @@ async def _verified(
             _require_known(pair, location, settled)
         settled = _at(settled, settled.runs.position_of_source(source_end), source_end)
         note = f"{pair.source.alias} has lost {lost} offsets that were mirrored"
+    brought = await producers_of_mirrors(pair.config, pair.flow.id, pair.source)
+    writers = lane_writers(pair.ledger.store.view, location, pair.source, brought)
     first, window = settled.runs.exact_from, VERIFIED_RECORDS
     while settled.position > first:
         start = max(first, settled.position - window)
-        unit = _unit(pair, location, settled, start)
-        result = await compare_unit(
-            pair.source, pair.target, replace(unit, is_compacted=is_compacted)
+        unit = replace(
+            _unit(pair, location, settled, start), is_compacted=is_compacted, writers=writers
         )
+        result = await compare_unit(pair.source, pair.target, unit)
         differing = [each for each in result.findings if each.kind in _PARTS]
         diverged_at = _diverged_at(settled, differing)
         if diverged_at is None:

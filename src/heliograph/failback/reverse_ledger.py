@@ -8,7 +8,7 @@ heads written here. All of it may be written again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.broker.seed import seed
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.errors import BrokerError, InvariantError, MirrorError, RecoveryRefused
+from heliograph.failback.both_written import OwnPlace, own_place
 from heliograph.failback.context import FailbackContext
 from heliograph.failback.divergence import (
     DELETING,
@@ -29,9 +30,16 @@ from heliograph.failback.divergence import (
 )
 from heliograph.failback.lane import known, settled_lane
 from heliograph.ledger.access import OpenLedger
-from heliograph.ledger.entries import Entry, FlowEntry, MemoEntry, Tombstone, new_author
+from heliograph.ledger.entries import (
+    Entry,
+    FlowEntry,
+    MemoEntry,
+    StartKey,
+    Tombstone,
+    new_author,
+)
 from heliograph.ledger.heads import settled_head
-from heliograph.ledger.kept import kept_entry
+from heliograph.ledger.kept import NOTHING_KEPT, kept_entry, kept_of
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.ledger.mark import new_flow_producer, renewed
 from heliograph.ledger.reverse import LaneStart, lane_entries, reversed_anchors, reversed_runs
@@ -68,7 +76,15 @@ async def begin_lanes(
     }
     async with context.back_ledger() as ledger:
         await ledger.target.refresh(names)
+        stood = {
+            location.lane.source: location
+            for location in await locate_lanes(
+                context.back_flow, ledger.target, ledger.store, all_topics()
+            )
+        }
         lanes: list[LaneStart] = []
+        going_on: dict[TopicPartition, LaneStart | None] = {}
+        kept: dict[TopicPartition, OffsetRange] = {}
         for topic in divergences:
             what = chosen[topic.topic]
             if what is None:
@@ -81,9 +97,17 @@ async def begin_lanes(
                     if what not in DELETING and begin.seed_to is None:
                         _require_unmoved(ledger.target, at, divergence, end)
                     location = forward.get(at)
+                    own = None
+                    if what not in DELETING and not topic.is_recreated:
+                        own = await own_place(context, ledger, divergence, location, stood.get(at))
+                    if own is not None:
+                        going_on[at] = _own_lane(context, ledger, own, stood[at], end)
+                        kept[at] = own.kept or _still_kept(context, ledger, at)
+                        continue
                     lanes.append(await _lane(context, ledger, begin, divergence, location, at, end))
-        await ledger.store.write(_kept(context, divergences))
-        await _write(context, ledger, names, lanes)
+        await ledger.store.write(_kept(context, divergences, kept))
+        await _write(context, ledger, names, lanes, going_on)
+        lanes += filter(None, going_on.values())
         await _require_written(context, ledger, lanes)
     identical = sum(lane.here.source_offset == lane.here.target_offset for lane in lanes)
     return Begun(lanes=len(lanes), identical=identical)
@@ -169,9 +193,14 @@ async def _lane(
 
 
 async def _write(
-    context: FailbackContext, ledger: OpenLedger, names: Sequence[str], lanes: Sequence[LaneStart]
+    context: FailbackContext,
+    ledger: OpenLedger,
+    names: Sequence[str],
+    lanes: Sequence[LaneStart],
+    going_on: Mapping[TopicPartition, LaneStart | None],
 ) -> None:
-    """Other lanes keep their places; these forget what was known of them and begin."""
+    """Other lanes keep their places; `lanes` forget what was known of them and begin. Those that go
+    on keep what is known: nothing else says where they stood, should this be cut off."""
     store, wanted = ledger.store, frozenset(names)
     others = await locate_lanes(
         context.back_flow, ledger.target, store, lambda topic: topic not in wanted
@@ -182,22 +211,75 @@ async def _write(
     for lane in store.view.lanes:
         if lane.topic in wanted:
             keys = store.view.lane_keys(lane.topic, lane.partition)
+            if lane in going_on:
+                going = going_on[lane]
+                keys = tuple(
+                    key
+                    for key in keys
+                    if going is not None
+                    and isinstance(key, StartKey)
+                    and key.position > going.here.position
+                )
             await store.write(Tombstone(key=key) for key in keys)
     author, at_ms = new_author(), now_ms()
+    for going in filter(None, going_on.values()):
+        # Without its start, which is there.
+        written = lane_entries(going, author=author, at_ms=at_ms, detail=_DETAIL)
+        await store.write(written[1:])
     for begun in lanes:
         await store.write(lane_entries(begun, author=author, at_ms=at_ms, detail=_DETAIL))
     await store.write(await _new_producer(context, ledger))
 
 
+def _own_lane(
+    context: FailbackContext,
+    ledger: OpenLedger,
+    own: OwnPlace,
+    stood: LaneLocation,
+    old_end: int,
+) -> LaneStart | None:
+    """A lane that goes on by its own map; see `both_written`. None where it stands at its start."""
+    at, start = stood.lane.source, stood.record.starts[-1]
+    is_at_start = own.position == start.position
+    if is_at_start and own.source_offset == start.source_offset:
+        return None
+    present, old = context.pair.target.topic(at.topic), ledger.target.topic(at.topic)
+    return LaneStart(
+        topic=at.topic,
+        partition=at.partition,
+        here=Run(position=own.position, source_offset=own.source_offset, target_offset=old_end),
+        before=own.runs,
+        source_end_offset=stood.source_next_offset,
+        source_topic_id=None if present is None else present.id,
+        target_topic_id=None if old is None else old.id,
+        begun_at=start.source_offset if is_at_start else None,
+    )
+
+
+def _still_kept(context: FailbackContext, ledger: OpenLedger, at: TopicPartition) -> OffsetRange:
+    """What an earlier failback noted, and the lane may not have passed yet."""
+    present = context.pair.target.topic(at.topic)
+    if present is None:
+        return NOTHING_KEPT
+    return kept_of(ledger.store.view, at, present.id)
+
+
 def _kept(
-    context: FailbackContext, divergences: tuple[TopicDivergence, ...]
+    context: FailbackContext,
+    divergences: tuple[TopicDivergence, ...],
+    own: Mapping[TopicPartition, OffsetRange],
 ) -> Iterator[MemoEntry]:
-    """What the present primary had when it was compared goes back, whoever wrote it there."""
+    """What the present primary had when it was compared goes back, whoever wrote it there; of lanes
+    that go on by their own map only what the old one has lost."""
     for each in divergences:
         present = context.pair.target.topic(each.topic)
-        ends = {at.partition: at.target_end for at in each.partitions if at.target_end is not None}
-        if present is not None and ends:
-            yield kept_entry(each.topic, present.id, ends)
+        kept = {
+            at.partition: own.get(in_partition(each, at), OffsetRange(start=0, end=at.target_end))
+            for at in each.partitions
+            if at.target_end is not None
+        }
+        if present is not None and kept:
+            yield kept_entry(each.topic, present.id, kept)
 
 
 async def _new_producer(context: FailbackContext, ledger: OpenLedger) -> list[Entry]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
@@ -38,7 +39,7 @@ from heliograph.failback.export import (
 )
 from heliograph.failback.find import find_divergences
 from heliograph.failback.groups import Translate, move_groups_back
-from heliograph.failback.lane import known
+from heliograph.failback.lane import brought_to, known
 from heliograph.failback.outputs import (
     CHECK,
     EXPORT,
@@ -54,6 +55,7 @@ from heliograph.failback.outputs import (
 )
 from heliograph.failback.reverse_ledger import begin_lanes
 from heliograph.failover.quiesce import wait_no_leader
+from heliograph.ledger.both_ways import earlier_of
 from heliograph.ledger.entries import Tombstone
 from heliograph.ledger.fence import (
     Fence,
@@ -63,8 +65,10 @@ from heliograph.ledger.fence import (
     topic_unfence_entries,
     unfence_entry,
 )
+from heliograph.ledger.locate import is_other_topic
 from heliograph.ledger.locations import LaneLocation, all_topics, locate_lanes
 from heliograph.ledger.outage_note import forget_outages
+from heliograph.ledger.runs import Runs
 from heliograph.ledger.translate import Clamped, Translated, Translation, Unsafe
 from heliograph.model import OffsetRange, TopicName, TopicPartition
 from heliograph.procedure.hooks import hook_event, hooks_told, run_hooks
@@ -127,10 +131,13 @@ async def export_step(
 ) -> Outcome[ExportOutput]:
     """Everything that only the old primary has, before anything there is touched."""
     divergences = await context.divergences(procedure)
-    wanted = list(_unmirrored(divergences))
+    pair, topic = context.pair, context.order.topic
+    wanted = [
+        replace(each, brought=await brought_to(pair, each.partition, each.offsets))
+        for each in _unmirrored(divergences)
+    ]
     if not wanted:
         return Outcome(summary="there is nothing to save", output=ExportOutput(records=0))
-    pair, topic = context.pair, context.order.topic
     await asyncio.to_thread(
         ensure_topic,
         pair.target_config,
@@ -308,6 +315,9 @@ async def groups_step(
             found = await locate_lanes(context.back_flow, ledger.target, ledger.store, all_topics())
             locations = [location for location in found if location.lane.source.topic not in whole]
             translate = _to_old(locations, await _starts(ledger.target, locations))
+            if pair.config.way_back(context.back) is not None:
+                there = await locate_lanes(pair.flow, pair.target, pair.ledger.store, all_topics())
+                translate = _both_ways(translate, locations, there, fresh)
         follows = group_filter(context.back_flow).should_follow
     moved = await asyncio.to_thread(
         move_groups_back,
@@ -354,6 +364,37 @@ def _to_old(locations: Iterable[LaneLocation], starts: Starts) -> Translate:
         return _within(old, starts, offsets.to_target(offset))
 
     return translate
+
+
+def _both_ways(
+    translate: Translate,
+    locations: Iterable[LaneLocation],
+    there: Iterable[LaneLocation],
+    fresh: Collection[TopicName],
+) -> Translate:
+    """Not behind a record that was written on the old primary and that the group has not read
+    (`ledger.both_ways`); `there` are the lanes that brought those to the present one.
+
+    Of a topic that is a new one on the old primary they say nothing.
+    """
+    brought = {location.lane.source: location for location in there}
+    runs: dict[TopicPartition, Runs] = {}
+    for location in locations:
+        at, begun = location.lane.source, location.record.starts[-1]
+        if at in brought and at.topic not in fresh:
+            known = brought[at].record.starts[-1].source_topic_id
+            if not is_other_topic(known, begun.target_topic_id):
+                runs[at] = location.record.runs
+
+    def earlier(at: TopicPartition, offset: int) -> tuple[TopicPartition, Translated] | None:
+        found = translate(at, offset)
+        unread = brought[at].offset_map.to_source(offset) if at in runs else None
+        if found is None or unread is None or isinstance(unread, Unsafe):
+            return found
+        old, place = found
+        return old, replace(place, offset=earlier_of(runs[at], place.offset, unread.offset))
+
+    return earlier
 
 
 def _to_original(locations: Iterable[LaneLocation], starts: Starts) -> Translate:

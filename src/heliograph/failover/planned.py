@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from heliograph.audit.compare import compare_unit
 from heliograph.audit.findings import FindingKind, UnitResult
-from heliograph.audit.plan import tail_units
+from heliograph.audit.plan import lane_writers, tail_units
 from heliograph.audit.units import AuditUnit
 from heliograph.broker.admin import ClusterAdmin
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
 from heliograph.clock import monotonic_s
+from heliograph.copy.flow import producers_of_mirrors
 from heliograph.errors import RecoveryRefused
 from heliograph.failover.context import FailoverContext
 from heliograph.failover.ends_watch import EndsWatch, topics_of
@@ -114,11 +115,18 @@ async def verify_step(
         read_committed=context.flow.read_committed,
     )
     turns = asyncio.Semaphore(_UNITS_AT_ONCE)
+    view = context.ledger.store.view
+    of_lane = {location.lane: location for location in locations}
     async with source_cluster(context.config, context.flow) as source:
+        brought = await producers_of_mirrors(context.config, context.flow.id, source)
+        await source.refresh({unit.lane.source.topic for unit in units})
 
         async def compared(unit: AuditUnit) -> UnitResult:
+            writers = lane_writers(view, of_lane[unit.lane], source, brought)
             async with turns:
-                return await compare_unit(source, context.ledger.target, unit)
+                return await compare_unit(
+                    source, context.ledger.target, replace(unit, writers=writers)
+                )
 
         results = await asyncio.gather(*map(compared, units))
     wrong = [

@@ -25,6 +25,7 @@ from heliograph.decisions.record import decisions_of
 from heliograph.decisions.words import decision_words
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
 from heliograph.inspect.along import NOTHING_ALONG, Along, look_along
+from heliograph.inspect.origins import words_on_origins
 from heliograph.inspect.waiting import Adoption
 from heliograph.ledger.entries import StartEntry, ledger_topic
 from heliograph.ledger.fence import topic_fences
@@ -150,6 +151,7 @@ def plan_flows(
     finally:
         ledgers.close()
     planned = [*_with_loops(_with_shared(outlooks, config), config)]
+    planned = [_with_origins(each, config) for each in planned]
     if planned and (twins := words_on_twins(seen.views.values())):
         told = tuple(_note(TopicName("clusters"), text) for text in twins)
         planned[0] = replace(planned[0], notes=(*planned[0].notes, *told))
@@ -411,6 +413,14 @@ def _with_loops(outlooks: Iterable[FlowPlan], config: MirrorConfig) -> Iterator[
         last = planned[found.flows[-1]]
         planned[last.flow] = replace(last, notes=(*last.notes, note))
     yield from planned.values()
+
+
+def _with_origins(outlook: FlowPlan, config: MirrorConfig) -> FlowPlan:
+    if outlook.problem:
+        return outlook
+    text = asyncio.run(words_on_origins(config, outlook.flow))
+    told = (_problem(TopicName("loop.prevention"), text),) if text else ()
+    return replace(outlook, notes=(*outlook.notes, *told))
 
 
 def _named_topics(topics: Collection[TopicName]) -> TopicName:

@@ -17,10 +17,10 @@ from heliograph.ledger.runs import Runs
 def earlier_of(there: Runs, place: int, unread_from: int) -> int:
     """`place` is the map's; `unread_from`: the target's own records are read up to there, later
     ones are not. Records that the flow brought are no reason to go back."""
-    return next(_of_others(there, unread_from, place), place)
+    return next(others_between(there, unread_from, place), place)
 
 
-def _of_others(there: Runs, start: int, end: int) -> Iterator[int]:
+def others_between(there: Runs, start: int, end: int) -> Iterator[int]:
     """Offsets of the target in `[start, end)` at which records begin that the flow did not bring.
 
     `end` is not beyond what the flow has brought.

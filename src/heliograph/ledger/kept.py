@@ -1,11 +1,13 @@
 """Stretches of a source that are copied whoever wrote them there. No I/O; runs anywhere.
 
-    memo|kept/<topic>     ends of a topic's partitions, as a failback found them
+    memo|kept/<topic>     ends of a topic's partitions, as a failback found them, and where the
+                          stretch begins where that is not with the log
 
 A flow that leaves out what came from its target would, after a failover, also leave out what its
 target has lost since: the old primary's own records, of which only the copy is left. So a failback
 notes where the copy ended when it compared the two. What is before that, and behind the divergence,
-goes back whoever wrote it; what comes later is judged again.
+goes back whoever wrote it; what comes later is judged again, and so is what comes before where the
+way back goes on by its own map and not at the divergence (`failback.both_written`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from heliograph.errors import WireError
 from heliograph.ledger.entries import MemoEntry
 from heliograph.ledger.memo import Memo
 from heliograph.ledger.view import LedgerView
-from heliograph.model import TopicId, TopicName, TopicPartition
+from heliograph.model import OffsetRange, TopicId, TopicName, TopicPartition
+
+NOTHING_KEPT: Final = OffsetRange(start=0, end=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,20 +31,29 @@ class _Kept:
     """Of the source; a topic that was created again has nothing of it."""
     ends: Mapping[int, int]
     """By partition."""
+    starts: Mapping[int, int] | None = None
+    """By partition, of those that are not kept from the beginning."""
 
 
-_MEMO: Final[Memo[_Kept]] = Memo(_Kept)
+_MEMO: Final[Memo[_Kept]] = Memo(_Kept, writes_null=False)
 
 
-def kept_entry(topic: TopicName, topic_id: TopicId, ends: Mapping[int, int]) -> MemoEntry:
-    return _MEMO.entry(f"kept/{topic}", _Kept(topic_id=topic_id, ends=ends))
+def kept_entry(topic: TopicName, topic_id: TopicId, kept: Mapping[int, OffsetRange]) -> MemoEntry:
+    """`kept` is by partition."""
+    ends = {number: part.end for number, part in kept.items()}
+    starts = {number: part.start for number, part in kept.items() if part.start}
+    return _MEMO.entry(f"kept/{topic}", _Kept(topic_id=topic_id, ends=ends, starts=starts or None))
 
 
-def kept_until(view: LedgerView, source: TopicPartition, topic_id: TopicId) -> int:
-    """The first offset at which a batch's writer counts; 0 where all of them do."""
+def kept_of(view: LedgerView, source: TopicPartition, topic_id: TopicId) -> OffsetRange:
+    """The offsets at which no batch's writer counts; empty where all of them do."""
     try:
         kept = _MEMO.read(view, f"kept/{source.topic}")
     except WireError:
         # Written by nobody of ours. To copy less could lose records; nothing else says more.
-        return 0
-    return kept.ends.get(source.partition, 0) if kept and kept.topic_id == topic_id else 0
+        return NOTHING_KEPT
+    if kept is None or kept.topic_id != topic_id:
+        return NOTHING_KEPT
+    end = kept.ends.get(source.partition, 0)
+    start = (kept.starts or {}).get(source.partition, 0)
+    return OffsetRange(start=min(start, end), end=end)

@@ -36,6 +36,8 @@ class LaneStart:
     target_topic_id: TopicId | None
     adopted: bool = False
     """Whether the target has records before the first run, at offsets nobody knows."""
+    begun_at: int | None = None
+    """As the head has it."""
 
 
 def reversed_runs(runs: Runs, end_position: int) -> tuple[Run, ...]:
@@ -96,6 +98,7 @@ def lane_entries(lane: LaneStart, *, author: str, at_ms: int, detail: str) -> li
         at_ms=at_ms,
         state="idle",
         detail=detail,
+        begun_at=lane.begun_at,
     )
     explained = runs_entries(lane.topic, lane.partition, runs, author=author, end_position=None)
     if lane.anchors:

@@ -14,7 +14,7 @@ from heliograph.audit.plan import (
     round_robin,
     tail_units,
 )
-from heliograph.audit.units import UnitMap
+from heliograph.audit.units import LaneWriters, UnitMap
 from heliograph.ledger.locations import LaneLocation
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.view import LaneRecord, LedgerView
@@ -26,6 +26,8 @@ from heliograph.model import (
     TopicName,
     TopicPartition,
 )
+from heliograph.wire.batch import BatchHeader, parse_header, restamp
+from tests.kit.batches import Record, batch_of
 from tests.kit.entries import start_entry
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
@@ -90,6 +92,44 @@ def test_a_unit_knows_which_offsets_are_its_records() -> None:
     assert (found.of_target(60).position, found.of_target(60).extent) == (None, 5)
     assert found.of_target(65).position == 60
     assert found.target_at(61) == 66
+
+
+def written_by(producer_id: int, offset: int, count: int = 1) -> BatchHeader:
+    batch = batch_of(*(Record(offset=offset + n) for n in range(count)), base_offset=offset)
+    restamp(batch, producer_id=producer_id, producer_epoch=0, sequence=0)
+    batch[:8] = offset.to_bytes(8)
+    header = parse_header(batch)
+    assert header is not None
+    return header
+
+
+def test_only_batches_that_the_map_has_nothing_of_are_left_out_for_who_wrote_them() -> None:
+    writers = LaneWriters(
+        brought=frozenset({7}), own=frozenset({8}), kept=OffsetRange(start=155, end=161)
+    )
+    (unit,) = cut_units(
+        location(GAPPED, 90), 0, 90, records_max=100, read_committed=True, writers=writers
+    )
+    found = UnitMap(unit)
+
+    # Of the source: 140 and 160 are gaps, and a failback kept the second one.
+    assert found.was_brought(written_by(7, 140))
+    assert not found.was_brought(written_by(6, 140))
+    assert not found.was_brought(written_by(7, 139, 2))
+    assert not found.was_brought(written_by(7, 140, 2))
+    assert not found.was_brought(written_by(7, 160))
+    # Of the target: 60 to 64 are nobody's of the flow.
+    assert found.is_others(written_by(6, 60, 5))
+    assert not found.is_others(written_by(8, 60, 5))
+    assert not found.is_others(written_by(6, 64, 2))
+
+
+def test_a_lane_without_writers_leaves_nothing_out() -> None:
+    (unit,) = cut_units(location(GAPPED, 90), 0, 90, records_max=100, read_committed=True)
+    found = UnitMap(unit)
+
+    assert not found.was_brought(written_by(7, 140))
+    assert not found.is_others(written_by(6, 60))
 
 
 def test_nothing_of_a_source_topic_that_was_replaced_is_compared() -> None:

@@ -18,7 +18,7 @@ from heliograph.ledger.mark import mark_of, renewed
 from heliograph.ledger.runs import Run, Runs
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
-from heliograph.model import ClusterAlias, FlowId
+from heliograph.model import ClusterAlias, FlowId, OffsetRange
 from heliograph.wire.batch import Stamp, parse_header
 from tests.kit.batches import Record, batch_of
 from tests.kit.fake_cluster import FakeCluster
@@ -175,7 +175,9 @@ def test_what_lay_there_when_a_failback_began_is_copied_whoever_wrote_it() -> No
     cursor = cursor_at(0)
     fetched = _log([(50, 2), (52, 2), (50, 2)])
 
-    chunk = prepare_chunk(fetched, cursor, STAMP, origins=Origins({50, 52}, set()), kept_until=4)
+    chunk = prepare_chunk(
+        fetched, cursor, STAMP, origins=Origins({50, 52}, set()), kept=OffsetRange(start=0, end=4)
+    )
 
     assert [each.source_offset for each in chunk.batches] == [0, 2]
     assert cursor.next_offset == 6

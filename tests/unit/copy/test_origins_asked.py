@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 
 from heliograph.copy.events import SourceFailed
@@ -12,11 +13,12 @@ from heliograph.copy.machine import _source_reason
 from heliograph.copy.origins import Producer
 from heliograph.copy.phases import Running
 from heliograph.errors import BrokerUnreachable, LedgerUnusable
-from heliograph.ledger.kept import kept_entry, kept_until
+from heliograph.ledger.kept import NOTHING_KEPT, kept_entry, kept_of
 from heliograph.ledger.view import LedgerView
 from heliograph.model import (
     ClusterAlias,
     LoopPrevention,
+    OffsetRange,
     Paused,
     StallReason,
     TopicId,
@@ -131,13 +133,20 @@ def test_a_lost_ledger_of_the_flow_back_is_shown_as_that() -> None:
 
 def test_what_a_failback_keeps_is_of_one_topic_and_not_of_its_successor() -> None:
     view, orders = LedgerView(), TopicName("orders")
-    view.apply(kept_entry(orders, TOPIC_ID, {0: 40, 2: 7}))
+    parts = {0: OffsetRange(start=0, end=40), 2: OffsetRange(start=3, end=7)}
+    view.apply(kept_entry(orders, TOPIC_ID, parts))
 
-    def until(partition: int, topic_id: TopicId = TOPIC_ID) -> int:
-        return kept_until(view, TopicPartition(topic=orders, partition=partition), topic_id)
+    def kept(partition: int, topic_id: TopicId = TOPIC_ID) -> OffsetRange:
+        return kept_of(view, TopicPartition(topic=orders, partition=partition), topic_id)
 
-    assert [until(0), until(1), until(2)] == [40, 0, 7]
-    assert until(0, TopicId("0c12b63f-6f93-41ba-bebd-37dfba57c4d5")) == 0
+    assert [kept(0), kept(1), kept(2)] == [parts[0], NOTHING_KEPT, parts[2]]
+    assert kept(0, TopicId("0c12b63f-6f93-41ba-bebd-37dfba57c4d5")) == NOTHING_KEPT
+
+
+def test_what_is_kept_from_the_beginning_reads_as_earlier_versions_wrote_it() -> None:
+    entry = kept_entry(TopicName("orders"), TOPIC_ID, {0: OffsetRange(start=0, end=40)})
+
+    assert json.loads(entry.text) == {"v": 1, "topic_id": TOPIC_ID, "ends": {"0": 40}}
 
 
 def test_a_lane_of_which_all_is_left_out_notes_how_far_it_read() -> None:
