@@ -339,7 +339,7 @@ def played_in_sim(name: str, play: Play) -> Said:
         mock.patch("heliograph.broker.cluster.open_connection", net.open),
         mock.patch("heliograph.clock.time", Clock(loop)),
     ):
-        playing = Process(loop, "play").start(played(script, play))
+        playing: asyncio.Task[Said] = Process(loop, "play").start(played(script, play))
         while not playing.done():
             loop.settle()
             for wire, is_answer in net.moves():

@@ -85,12 +85,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now_s
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self.ready.append(handle)
         return handle
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)
@@ -98,7 +100,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self.now_s + delay, callback, *args, context=context)
@@ -125,7 +127,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready, begun = self.ready, self.callbacks
         while ready:
             handle = ready.popleft()
-            if handle._cancelled:  # type: ignore[attr-defined]
+            if handle._cancelled:
                 continue
             owner = handle._context.get(_OWNER)  # type: ignore[attr-defined]
             if owner is not None:
