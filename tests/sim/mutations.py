@@ -15,6 +15,7 @@ from unittest import mock
 
 from heliograph.broker.codes import NONE
 from heliograph.copy import machine, resume
+from heliograph.copy.chunk import prepare_chunk
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.machine import LaneMachine
@@ -22,6 +23,7 @@ from heliograph.copy.phases import Resuming, Running
 from heliograph.copy.silences import Silences
 from heliograph.ledger import locate
 from heliograph.ledger.entries import runs_entries
+from heliograph.ledger.positions import position_from_sequence
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.wire.control import AbortedTransactions
 from tests.sim.episode import run
@@ -131,7 +133,7 @@ def _parting_forgotten(original: Any) -> Any:
 
 
 def _blind_scan(self: Any, header: Any) -> None:
-    first = locate.position_from_sequence(header.base_sequence, self._anchor.position) - 1
+    first = position_from_sequence(header.base_sequence, self._anchor.position) - 1
     count = header.last_offset_delta + 1
     self._correction.see(first, count, header.base_offset)
     self._own_end = header.base_offset + count
@@ -184,7 +186,7 @@ def _mutations() -> Iterator[Mutation]:
     yield Mutation(
         "the source's log is compared with what was mirrored (epochs, last record)",
         (
-            (sources, "prepare_chunk", _without_epochs(sources.prepare_chunk)),
+            (sources, "prepare_chunk", _without_epochs(prepare_chunk)),
             (Reached, "read_to", _epochless(Reached.read_to)),
             (resume, "as_last_record_says", _unjudged),
         ),

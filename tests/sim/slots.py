@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from heliograph.broker.cluster import Cluster
 from heliograph.clock import now_ms
@@ -30,7 +31,8 @@ from heliograph.model import (
 from tests.sim.loop import Process, VirtualLoop
 from tests.sim.world import FLOW, LEDGER, TOPIC, World
 
-HEAD_INTERVAL_S = 5.0
+HEAD_INTERVAL_S: Final = 5.0
+_RETRY_S: Final = 0.2
 
 
 class SimClusters:
@@ -141,7 +143,7 @@ class SimDriver:
                 self.is_open = True
                 return
             except MirrorError:
-                continue
+                await asyncio.sleep(_RETRY_S)
 
     def spec(self, partition: int) -> Lane:
         return Lane(
