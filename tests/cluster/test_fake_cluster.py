@@ -327,7 +327,7 @@ def sim_script(name: str) -> tuple[VirtualLoop, Net, Script]:
     """The script's other side: the real `Cluster` over the network of `tests.sim`."""
     loop, brokers = VirtualLoop(), FakeBrokers({1: "b1"})
     brokers.create(name)
-    net = Net(loop, {"B": brokers}, lambda *_: None)
+    net = Net(loop, {ClusterAlias("B"): brokers}, lambda *_: None)
     cluster = Cluster(ClusterAlias("B"), ["b1:9092"], {"process": Process(loop, "script")})
     return loop, net, Script(cluster, name)
 

@@ -48,7 +48,7 @@ class Episode:
         self.mix = actions.drawn_mix(self.random, unpromised=unpromised)
         self.loop = VirtualLoop()
         self.world = World(seed, partitions=2)
-        self.net = Net(self.loop, {**self.world.clusters}, self.world.produced)
+        self.net = Net(self.loop, self.world.clusters, self.world.produced)
         self.net.comes_late = self.mix.comes_late
         if "foreign" in self.mix.names and not unpromised:
             for number in self.partitions:

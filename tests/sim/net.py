@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from heliograph.broker.connection import Connection, OnAnswer, OnRoundTrip
 from heliograph.errors import BrokerUnreachable
+from heliograph.model import ClusterAlias
 from heliograph.wire.fetch import FETCH_KEY, FetchFrom, PartitionKey
 from heliograph.wire.produce import PRODUCE_KEY, PRODUCE_VERSION_BY_ID, PRODUCE_VERSION_MIN
 from tests.kit.fake_brokers import APIS, FakeBrokers
@@ -166,7 +167,7 @@ class Wire:
 
 class Net:
     def __init__(
-        self, loop: VirtualLoop, clusters: dict[str, FakeBrokers], on_produce: OnProduce
+        self, loop: VirtualLoop, clusters: Mapping[ClusterAlias, FakeBrokers], on_produce: OnProduce
     ) -> None:
         self.loop, self.clusters, self._on_produce = loop, clusters, on_produce
         self.wires: list[Wire] = []
@@ -269,7 +270,7 @@ class Net:
     def _arrive(self, wire: Wire) -> None:
         api_key, version, payload = wire.inbound.popleft()
         alias, broker = wire.side
-        brokers = self.clusters[alias]
+        brokers = self.clusters[ClusterAlias(alias)]
         if api_key == PRODUCE_KEY:
             self._produce(wire, brokers, broker, payload, version)
         elif api_key == FETCH_KEY:
@@ -372,7 +373,7 @@ class Net:
         alias, broker = wire.side
         asked, session = parked.asked, parked.session
         wanted = asked.wanted if session is None else session.wanted
-        rows = self.clusters[alias].fetch(asked, wanted, broker)
+        rows = self.clusters[ClusterAlias(alias)].fetch(asked, wanted, broker)
         if session is not None:
             rows = _news(session, rows)
         is_news = any(row.is_news for row in rows.values())
