@@ -283,6 +283,11 @@ SCRIPTS: list[Play] = [sequences, wrapping, deleting, seeding, fetching]
 async def played(script: Script, play: Play) -> Said:
     try:
         await script.cluster.refresh([script.at.topic])
+        while not isinstance(
+            (await script.cluster.list_offsets([script.at], LATEST))[script.at], int
+        ):
+            # The metadata names a leader a moment before that one knows of it.
+            await script.cluster.refresh([script.at.topic])
         await play(script)
         return script.said
     finally:
