@@ -11,7 +11,7 @@ demo: $(STAMP)  ## two real clusters, mirrored live, compared record by record
 	$(BIN)/heliograph demo
 
 test: check $(STAMP)  ## everything CI runs
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations=25 tests --ignore=tests/unit --ignore=tests/property --ignore=tests/house --ignore=tests/soak
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations=25 tests --ignore=tests/unit --ignore=tests/property --ignore=tests/sim --ignore=tests/house --ignore=tests/soak
 
 check: $(STAMP)  ## the fast half: format, lint, types, layers, unit tests
 	@$(MAKE) --no-print-directory -j 2 static unit
@@ -26,7 +26,7 @@ static: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 unit: $(STAMP)
-	$(BIN)/pytest -q -n 2 tests/unit tests/property tests/house
+	$(BIN)/pytest -q -n 2 tests/unit tests/property tests/sim tests/house
 
 soak: SEED := $(if $(SEED),$(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 soak: ROUNDS ?= 10
@@ -35,6 +35,7 @@ soak: $(STAMP)  ## a hunt by new examples and new moments of a kill: make soak [
 	@echo "SEED=$(SEED) ROUNDS=$(ROUNDS)"
 	$(BIN)/pytest -q -n 2 --hypothesis-profile random --hypothesis-seed $(SEED) tests/property
 	HELIOGRAPH_CRASH_SEED=$(SEED) HELIOGRAPH_CRASH_ROUNDS=$(ROUNDS) $(BIN)/pytest -q tests/crash/test_kills.py tests/soak
+	HELIOGRAPH_SOAK=1 HELIOGRAPH_SIM_SEED=$(SEED) $(BIN)/pytest -q tests/sim
 	HELIOGRAPH_SOAK=1 $(BIN)/pytest -q --hypothesis-profile random --hypothesis-seed $(SEED) $(LARGER)
 	@echo "passed with SEED=$(SEED) ROUNDS=$(ROUNDS)"
 

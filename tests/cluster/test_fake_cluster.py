@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import uuid
 from collections.abc import Awaitable, Callable
+from unittest import mock
 
 import pytest
 from kio.schema.delete_records.v2 import request as delete_request
@@ -20,7 +22,15 @@ from heliograph.broker.log import fetch_once, read_batches
 from heliograph.broker.seed import seed
 from heliograph.errors import BrokerError, OffsetGone
 from heliograph.model import ClusterAlias, OffsetRange, TopicName, TopicPartition
-from heliograph.wire.batch import SEQUENCES, Stamp
+from heliograph.wire.batch import SEQUENCES, Stamp, parse_header
+from heliograph.wire.fetch import (
+    FETCH_KEY,
+    FETCH_VERSION,
+    FetchFrom,
+    fetch_request,
+    parse_fetch_answer,
+    topic_key,
+)
 from heliograph.wire.produce import (
     PRODUCE_KEY,
     PRODUCE_VERSION_MAX,
@@ -31,9 +41,12 @@ from heliograph.wire.produce import (
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.batches import Record, batch_of
 from tests.kit.clusters import TopicNames
+from tests.kit.fake_brokers import FakeBrokers
 from tests.kit.fake_cluster import FakeCluster
 from tests.kit.fake_records import records_batch
 from tests.kit.topics import create_topic
+from tests.sim.loop import Clock, Process, VirtualLoop
+from tests.sim.net import Net
 
 PER_BATCH = 3
 Said = list[tuple[str, object]]
@@ -89,6 +102,43 @@ class Script:
     async def epochs(self, step: str, *epochs: int) -> None:
         ends = [(await self.cluster.epoch_ends({self.at: epoch}))[self.at] for epoch in epochs]
         self.said.append((step, ends))
+
+    async def fetch(
+        self,
+        step: str,
+        offset: int,
+        *,
+        leader_epoch: int = -1,
+        last_epoch: int = -1,
+        topic_id: str | None = None,
+        session: tuple[int, int] = (0, -1),
+        says: bool = True,
+    ) -> int:
+        """Its answer in the numbers that a lane looks at; returns the session's id."""
+        leader, topic = self.cluster.leader(self.at), self.cluster.topic(self.at.topic)
+        assert leader is not None
+        assert topic is not None
+        connection = await self.cluster.connection(leader.broker, "script")
+        key = topic_key(topic_id or topic.id), self.at.partition
+        body = fetch_request(
+            wait_ms_max=0,
+            bytes_max=1_000_000,
+            read_committed=True,
+            session_id=session[0],
+            session_epoch=session[1],
+            wanted={key: FetchFrom(offset, leader_epoch, last_epoch, 1_000_000)} if says else {},
+        )
+        answer = parse_fetch_answer(await connection.request(FETCH_KEY, FETCH_VERSION, [body]))
+        rows: list[object] = []
+        for row in answer.partitions:
+            batches, window = [], row.records
+            while (header := parse_header(window)) is not None:
+                batches.append(header.base_offset)
+                window = window[header.size_bytes :]
+            ends = row.high_watermark, row.last_stable_offset, row.log_start_offset
+            rows.append((row.error_code, ends, row.diverging_end_offset, batches))
+        self.said.append((step, (answer.error_code, rows)))
+        return answer.session_id
 
     async def read(self, step: str, start: int, end: int) -> None:
         try:
@@ -195,20 +245,58 @@ async def seeding(script: Script) -> None:
     await script.look("as it was", ours)
 
 
+async def fetching(script: Script) -> None:
+    """A leader tells who asks as of another epoch, and where logs part (KIP-320, KIP-595)."""
+    ours = Stamp(*await script.cluster.new_producer_id())
+    await script.fetch("nothing yet", 0)
+    for index in range(3):
+        await script.append(f"in order {index}", ours, index * PER_BATCH)
+    await script.fetch("from the middle of a batch", 4)
+    await script.fetch("at the end", 9)
+    await script.fetch("past the end", 10)
+    await script.fetch("of the leader's own epoch", 3, leader_epoch=0, last_epoch=0)
+    await script.fetch("of an epoch that is to come", 3, leader_epoch=1)
+    await script.fetch("behind records of an epoch nobody knows", 3, leader_epoch=0, last_epoch=7)
+    await script.fetch("of a topic that is not there", 0, topic_id=str(uuid.UUID(int=4_711)))
+    await script.delete_before("the first two batches", 6)
+    await script.fetch("before the start", 3, last_epoch=0)
+
+
+async def sessions(script: Script) -> None:
+    """A session hears of what is new only (KIP-227)."""
+    ours = Stamp(*await script.cluster.new_producer_id())
+    await script.append("one batch", ours, 0)
+    session = await script.fetch("a new session is told everything", 0, session=(0, 0))
+    script.said.append(("it has an id", session > 0))
+    await script.fetch("further on", PER_BATCH, session=(session, 1))
+    await script.fetch("nothing new", PER_BATCH, session=(session, 2), says=False)
+    await script.append("another batch", ours, PER_BATCH)
+    await script.fetch("that is news", PER_BATCH, session=(session, 3), says=False)
+    await script.fetch("an epoch that was used", PER_BATCH, session=(session, 3), says=False)
+    await script.fetch("a session nobody knows", 0, session=(session + 1_000, 1))
+
+
 Play = Callable[[Script], Awaitable[None]]
-SCRIPTS: list[Play] = [sequences, wrapping, deleting, seeding]
+SCRIPTS: list[Play] = [sequences, wrapping, deleting, seeding, fetching]
 
 
 async def played(script: Script, play: Play) -> Said:
     try:
         await script.cluster.refresh([script.at.topic])
+        while not isinstance(
+            (await script.cluster.list_offsets([script.at], LATEST))[script.at], int
+        ):
+            # The metadata names a leader a moment before that one knows of it.
+            await script.cluster.refresh([script.at.topic])
         await play(script)
         return script.said
     finally:
         script.cluster.close()
 
 
-@pytest.mark.parametrize("play", SCRIPTS, ids=["sequences", "wrapping", "deleting", "seeding"])
+@pytest.mark.parametrize(
+    "play", SCRIPTS, ids=["sequences", "wrapping", "deleting", "seeding", "fetching"]
+)
 def test_the_fake_answers_as_a_broker_does(
     play: Play, pair: dict[str, LocalCluster], topic: TopicNames
 ) -> None:
@@ -238,3 +326,45 @@ def test_both_refuse_to_delete_from_a_topic_that_is_only_compacted(
     said = asyncio.run(played(Script(real, name), deleting_nothing))
 
     assert asyncio.run(played(Script(fake, name), deleting_nothing)) == said
+
+
+def sim_script(name: str) -> tuple[VirtualLoop, Net, Script]:
+    """The script's other side: the real `Cluster` over the network of `tests.sim`."""
+    loop, brokers = VirtualLoop(), FakeBrokers({1: "b1"})
+    brokers.create(name)
+    net = Net(loop, {ClusterAlias("B"): brokers}, lambda *_: None)
+    cluster = Cluster(ClusterAlias("B"), ["b1:9092"], {"process": Process(loop, "script")})
+    return loop, net, Script(cluster, name)
+
+
+def played_in_sim(name: str, play: Play) -> Said:
+    loop, net, script = sim_script(name)
+    with (
+        loop,
+        mock.patch("heliograph.broker.cluster.open_connection", net.open),
+        mock.patch("heliograph.clock.time", Clock(loop)),
+    ):
+        playing: asyncio.Task[Said] = Process(loop, "play").start(played(script, play))
+        while not playing.done():
+            loop.settle()
+            for wire, is_answer in net.moves():
+                net.move(wire, is_answer)
+                loop.settle()
+            if not net.moves() and not playing.done():
+                due_s = [each for each in (loop.next_timer_s(), net.next_due_s()) if each]
+                loop.advance(min(due_s, default=loop.now_s))
+                net.poke()
+        return playing.result()
+
+
+@pytest.mark.parametrize("play", [*SCRIPTS, sessions], ids=lambda play: play.__name__)
+def test_the_simulated_network_answers_as_a_broker_does(
+    play: Play, pair: dict[str, LocalCluster], topic: TopicNames
+) -> None:
+    name = topic("simulated")
+    create_topic(pair["B"], name, config={"retention.ms": "-1"})
+    real = Cluster(ClusterAlias("B"), [pair["B"].bootstrap], {})
+
+    said = asyncio.run(played(Script(real, name), play))
+
+    assert played_in_sim(name, play) == said

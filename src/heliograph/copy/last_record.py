@@ -2,14 +2,13 @@
 
 For what leader epochs leave open: a slot that was killed has mirrored more than its head says, and
 the source had another leader since. Either the slot read from that one too, or what it read last is
-gone and others have its offsets.
+gone and others have its offsets. So it is too where the slot was killed before its first head.
 """
 
 from __future__ import annotations
 
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.log import read_batches
-from heliograph.copy.chunk import SourcePoint
 from heliograph.copy.flow import Flow
 from heliograph.copy.found import Blocked, Found, Resumable, ResumePoint, SourceTrouble
 from heliograph.copy.phases import log_parted
@@ -20,8 +19,12 @@ from heliograph.model import StallReason, TopicPartition
 from heliograph.wire.opened import Content, open_records
 
 
-def is_in_doubt(at: ResumePoint, source: SourceCheck) -> bool:
-    """Whether the lane came further than the epoch of its last known place reaches now."""
+def is_in_doubt(record: LaneRecord, at: ResumePoint, source: SourceCheck | None) -> bool:
+    """Whether the lane came further than the epoch of its last known place reaches now, or than its
+    start where nothing was noted since."""
+    if source is None:
+        noted = -1 if record.head is None else record.head.position
+        return at.cursor.position > max(noted, record.starts[-1].position)
     point, end = source
     return (
         not isinstance(end, BrokerError)
@@ -32,7 +35,11 @@ def is_in_doubt(at: ResumePoint, source: SourceCheck) -> bool:
 
 
 async def as_last_record_says(
-    flow: Flow, lane: Resumable, record: LaneRecord, at: ResumePoint, source: SourceCheck
+    flow: Flow,
+    lane: Resumable,
+    record: LaneRecord,
+    at: ResumePoint,
+    source: SourceCheck | None,
 ) -> Found:
     """Stalls the lane where the source has another record at the offset mirrored last."""
     last = at.cursor.position - 1
@@ -47,8 +54,10 @@ async def as_last_record_says(
         original = _transformed(flow, lane, record.runs.source_offset_at(last), original)
     if original is None or copy is None or _is_copy(original, copy):
         return at
-    point, end = source
-    return _parted(lane, at, point, -1 if isinstance(end, BrokerError) else end.end_offset)
+    parted_at, epoch = record.runs.source_offset_at(last), -1
+    if source is not None and not isinstance(source[1], BrokerError):
+        parted_at, epoch = source[1].end_offset, source[0].leader_epoch
+    return _parted(lane, at, parted_at, epoch)
 
 
 def _transformed(
@@ -68,14 +77,14 @@ def _transformed(
     return None if once is None or once != again else (once, original[1])
 
 
-def _parted(lane: Resumable, at: ResumePoint, point: SourcePoint, parted_at: int) -> Blocked:
+def _parted(lane: Resumable, at: ResumePoint, parted_at: int, epoch: int) -> Blocked:
     next_offset = at.cursor.next_offset
     return Blocked(
         reason=StallReason.LOG_TRUNCATED,
         detail=log_parted(lane.spec.id.source, parted_at, next_offset),
         position=at.cursor.position,
         source_next_offset=next_offset,
-        source_leader_epoch=point.leader_epoch,
+        source_leader_epoch=epoch,
         target_next_offset=at.cursor.target_offset,
     )
 

@@ -99,7 +99,7 @@ async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) 
         for lane in seen:
             report(lane, FlowFenced(why=fence.why))
         return
-    seen = _without_fenced(flow, seen, report)
+    seen = _without_fenced(flow, _without_given_away(flow, seen, report), report)
     begun = {lane: state for lane, state in seen.items() if _record(flow, lane) is not None}
     newborn = {lane: state for lane, state in seen.items() if lane not in begun}
     async with asyncio.TaskGroup() as tasks:
@@ -108,6 +108,19 @@ async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) 
             tasks.create_task(_resume_lanes(flow, some, report))
         if newborn:
             tasks.create_task(_begin_newborn(flow, newborn, report))
+
+
+def _without_given_away(
+    flow: Flow, seen: dict[L, LogState], report: Report[L]
+) -> dict[L, LogState]:
+    """A lane that was taken off the slot is in its ledger's view no more: it would pass for new."""
+    left: dict[L, LogState] = {}
+    for lane, state in seen.items():
+        if flow.ledger.view.folds(lane.spec.id.source):
+            left[lane] = state
+        else:
+            report(lane, LeaderMoved(f"{lane.spec.id}: taken away while its place was looked for"))
+    return left
 
 
 def _without_fenced(flow: Flow, seen: dict[L, LogState], report: Report[L]) -> dict[L, LogState]:
@@ -238,10 +251,11 @@ async def _resume_point(
             if isinstance(at, Blocked):
                 return at
             at = await flow.with_letters(lane.spec, at)
+            record = _begun(flow, lane)
+            if is_in_doubt(record, at, source):
+                return await as_last_record_says(flow, lane, record, at, source)
             if source is None:
                 return at
-            if is_in_doubt(at, source):
-                return await as_last_record_says(flow, lane, _begun(flow, lane), at, source)
             return as_source_says(lane, at, source)
         case _:
             assert_never(found)

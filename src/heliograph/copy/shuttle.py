@@ -135,8 +135,10 @@ class Shuttle:
         for lane in lanes:
             self._machine.on(lane, Close())
             self._limit(lane, ())
-            self._lanes.pop(lane.spec.id, None)
-            lane.flow.ledger.drop([lane.spec.id.source])
+            if self._lanes.get(lane.spec.id) is lane:
+                # It may have been given back since another call took it away.
+                del self._lanes[lane.spec.id]
+                lane.flow.ledger.drop([lane.spec.id.source])
         return tuple(lane.progress() for lane in lanes)
 
     def discard(self, ids: Iterable[LaneId]) -> None:

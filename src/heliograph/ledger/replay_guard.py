@@ -95,5 +95,7 @@ class ReplayGuard:
             return None
         if ahead.position_of(end.source_offset) == end.position:
             return None
-        self._until, self.ahead = -1, None
+        # Chunks up to there still say where they begin: behind one that ends before, the map goes
+        # on as this one has it, and a gap between may have moved the lane away from that.
+        self.ahead = None
         return until

@@ -41,6 +41,29 @@ def test_a_source_that_lost_only_what_was_mirrored_since_the_head_stalls_its_lan
     assert "parts from what was mirrored at offset 7, before 10" in found.detail
 
 
+def test_a_source_that_lost_what_was_mirrored_before_the_first_head_stalls_its_lane() -> None:
+    stage = Stage()
+    append(stage, MIRRORED)
+    stage.own(0, MIRRORED)
+    stage.read.truncate(0)
+    append(stage, 20, later_ms=1)
+
+    found = stage.resume(start())
+
+    assert refused(found) == (StallReason.LOG_TRUNCATED, MIRRORED)
+
+
+def test_a_source_that_kept_what_was_mirrored_before_the_first_head_lets_its_lane_go_on() -> None:
+    stage = Stage()
+    append(stage, MIRRORED)
+    append(stage, 20)
+    stage.own(0, MIRRORED)
+
+    found = stage.resume(start())
+
+    assert at(found) == (MIRRORED, MIRRORED, MIRRORED)
+
+
 @pytest.mark.parametrize(("function", "is_told"), [("unchanged", True), ("by_the_clock", False)])
 def test_where_transforms_changed_it_the_last_record_is_compared_with_what_they_make(
     function: str, is_told: bool

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
-from heliograph.copy.found import Blocked
+from heliograph.copy.flow import FetchLimits, Flow
+from heliograph.copy.found import Blocked, Found
+from heliograph.copy.resume import find_resume_points
 from heliograph.errors import LeaderMoved
 from heliograph.ledger.entries import new_author
-from heliograph.model import StallReason, TopicId
+from heliograph.ledger.store import LedgerStore
+from heliograph.model import StallReason, TopicId, TopicPartition
 from heliograph.wire.batch import SEQUENCES
 from tests.kit.fake_cluster import Asked
 from tests.kit.fake_records import append_foreign, filler
 from tests.kit.lane_records import TOPIC, head, runs, start
-from tests.unit.copy.resume_kit import PRODUCER, SPEC, Stage, at, corrections, placed, refused
+from tests.unit.copy.resume_kit import (
+    FLOW,
+    LEDGER,
+    ORDERS,
+    PRODUCER,
+    SPEC,
+    ALane,
+    Stage,
+    at,
+    corrections,
+    flow_entry,
+    placed,
+    refused,
+)
 
 
 def test_a_lane_goes_on_behind_the_last_batch_the_broker_remembers() -> None:
@@ -387,3 +404,32 @@ def test_two_runs_that_claim_the_same_offsets_are_settled_by_the_log() -> None:
     assert record is not None
     assert record.runs.overlap_at is None
     assert [record.runs.target_offset_at(each) for each in (39, 40, 59, 60)] == [39, 50, 69, 70]
+
+
+def test_a_lane_that_is_taken_away_while_its_place_is_looked_for_does_not_begin_anew() -> None:
+    stage = Stage()
+
+    async def resume() -> tuple[Found, int]:
+        driver, store = (LedgerStore(stage.target, LEDGER, lanes=()) for _ in range(2))
+        await driver.write([flow_entry(), start()])
+        written = stage.target.log(TopicPartition(topic=LEDGER, partition=0)).end
+        flow = Flow(FLOW, stage.source, stage.target, store, FetchLimits())
+        read = store.catch_up
+
+        async def read_and_lose() -> None:
+            await read()
+            store.drop([ORDERS])
+
+        store.catch_up = read_and_lose  # type: ignore[method-assign]
+        found: dict[ALane, Found] = {}
+        lane = ALane(SPEC)
+        await find_resume_points(flow, [lane], found.__setitem__)
+        for each in (driver, store):
+            await each.close()
+        ledger = stage.target.log(TopicPartition(topic=LEDGER, partition=0))
+        return found[lane], ledger.end - written
+
+    found, added = asyncio.run(resume())
+
+    assert isinstance(found, LeaderMoved)
+    assert added == 0

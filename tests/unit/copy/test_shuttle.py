@@ -167,6 +167,24 @@ def test_a_discarded_lane_drops_what_waits_and_is_removed_once_nothing_is_in_fli
     asyncio.run(scenario())
 
 
+def test_a_lane_that_was_given_back_stays_though_it_was_taken_away_twice() -> None:
+    async def scenario() -> None:
+        shuttle, ledger = Shuttle({}), SlowLedger()
+        lane, _ = queued_lane(shuttle, ledger)
+        shuttle.discard([lane.spec.id])
+        removing = asyncio.create_task(shuttle.remove([lane.spec.id]))
+        await asyncio.sleep(0.01)
+        given_back = shuttle._lanes[lane.spec.id] = CarriedLane(lane.spec, lane.flow)
+        lane.in_flight -= 1
+        shuttle._machine.on(lane, TargetFailed(error=LeaderMoved("closed")))
+
+        await removing
+
+        assert shuttle._lanes == {lane.spec.id: given_back}
+
+    asyncio.run(scenario())
+
+
 def test_a_discarded_lane_whose_answers_do_not_come_has_its_connections_reset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -21,6 +21,7 @@ from heliograph.ledger.locate import (
     Truncated,
     Unexplained,
     anchor_of,
+    if_lasting,
     is_other_topic,
     locate,
     source_next_offset,
@@ -183,6 +184,21 @@ def test_a_forgotten_producers_batches_say_how_far_the_lane_came() -> None:
     scan, found = scanned(lane_record(start(), head(10, 10)), log(20), (10, 5, 10), (15, 5, 15))
 
     assert (found, scan.corrected(20, 20)) == (at(20), [])
+
+
+def test_a_batch_where_acknowledged_ones_were_says_that_those_are_gone() -> None:
+    """An unclean election took all that the new leader would have known of the producer, so it took
+    the next batch as its first, and the log is longer than before: its end says nothing."""
+    record, seen = lane_record(start(), head(10, 10)), log(14, 17)
+    ahead = locate(record, seen)
+    assert isinstance(ahead, AheadOfEnd)
+    needs = if_lasting(record, seen, ahead)
+    assert isinstance(needs, NeedsScan)
+    scan = Scan(record, needs, seen)
+
+    scan.see(own_batch(10, 8, 6))
+
+    assert scan.found(only_ours=True) == RecordsMissing(position=6, end_position=10)
 
 
 def test_a_batch_that_the_leader_remembers_and_does_not_show_is_above_the_watermark() -> None:

@@ -88,3 +88,24 @@ def test_what_was_decided_is_known_by_source_offset() -> None:
     assert [ahead.has(at) for at in asked] == [None, True, True, False, False, True, True, None]
     assert [ahead.position_of(at) for at in asked] == [6, 6, 7, 8, 8, 8, 9, 10]
     assert Ahead.of(runs, 10) is None
+
+
+def test_a_lane_that_parted_says_where_it_begins_until_it_is_past_what_lay_ahead() -> None:
+    """A chunk that ends early leaves the map behind it to the one before, which knew less."""
+    runs = Runs([run(0, 0, 0)])
+    runs.replace_between(1, 11, [run(1, 5, 1)])
+    guard = ReplayGuard(1, runs.written_until, Ahead.of(runs, 1))
+
+    # One record is left of what was laid out, then others far behind it, then no gap any more.
+    for first, end, own in (
+        (run(1, 5, 1), run(2, 9, 2), []),
+        (run(2, 15, 2), run(6, 19, 6), [run(2, 15, 2)]),
+        (run(6, 19, 6), run(9, 22, 9), []),
+    ):
+        said, until = guard.runs_to_write(first, own), guard.parts_until(end)
+        if until is not None:
+            runs.replace_between(said[0].position, until, [*said, end])
+        elif said:
+            runs.replace_between(said[0].position, end.position, said)
+
+    assert [runs.source_offset_at(position) for position in range(1, 9)] == [5, *range(15, 22)]
