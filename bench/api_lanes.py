@@ -24,7 +24,7 @@ from tests.unit.api.pretend import at, live
 
 from heliograph.api.server import api_service
 from heliograph.config.api import Address, ApiConfig
-from heliograph.processes import set_aside_imported
+from heliograph.driver.heap import set_aside
 from heliograph_tools.bench.machine import this_machine
 
 RESULTS: Final = Path(__file__).parent / "results" / "operate" / "api-10000-lanes.json"
@@ -73,7 +73,7 @@ async def measure(lanes: int, requests: int) -> list[Answered]:
             running = live(tuple(at(number, lag=number % 7) for number in range(lanes)))
             for name in ("status", "placed", "loads", "lag"):
                 setattr(mirror, name, getattr(running, name))
-            set_aside_imported()  # As `heliograph run` does once its mirror reports.
+            set_aside()  # As `heliograph run` does once its mirror reports.
             for path in _PATHS:
                 for clients, pause_s in ((1, 0.0), (4, 0.0), (1, _PAUSE_S)):
                     asked = Asked(f"http://{address}", path, clients, pause_s)

@@ -30,6 +30,7 @@ from heliograph.clock import monotonic_s, now_ms
 from heliograph.config.api import Address, ApiConfig
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.decisions.orders import FlowOrders
+from heliograph.driver.heap import set_aside
 from heliograph.driver.lag_book import LagBook
 from heliograph.driver.live import LiveMirror, RunStatus
 from heliograph.engine.supervisor import SlotHealth, SlotState
@@ -53,7 +54,6 @@ from heliograph.model import (
     TopicName,
     TopicPartition,
 )
-from heliograph.processes import set_aside_imported
 from heliograph_tools.bench.machine import this_machine
 
 RESULTS: Final = Path(__file__).parent / "results" / "sight"
@@ -263,7 +263,7 @@ def _cpu_s() -> float:
 async def measure(lanes: int, seconds: float) -> list[dict[str, Any]]:
     mirror = Mirror(lanes)
     moving = asyncio.create_task(mirror.move())
-    set_aside_imported()  # As `heliograph run` does.
+    set_aside()  # As `heliograph run` does.
     bare = await phase(seconds)
     found: list[dict[str, Any]] = [{"phase": "lanes move", "share": round(bare, 4)}]
     keeping = asyncio.create_task(mirror.keep())
@@ -271,7 +271,7 @@ async def measure(lanes: int, seconds: float) -> list[dict[str, Any]]:
     vars(routes).update(verdicts=lambda _: [], groups=lambda _: GroupsStatus(at_ms=0, flows=()))
     async with api_service(mirror.config.api)(mirror.live) as served:
         address = cast(Address, served)
-        set_aside_imported()
+        set_aside()
         found.append(_row("lag, counters and alarms are kept", await phase(seconds), bare))
         for paths in PHASES:
             async with scraped(address.port, paths) as answers:

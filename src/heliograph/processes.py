@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import getpass
 import hashlib
 import os
@@ -98,13 +97,3 @@ def _machine_digits() -> str:
 def _process_digits(pid: int) -> str:
     """By pid, so that a forked child has digits of its own."""
     return secrets.token_hex(_PROCESS_DIGITS // 2)
-
-
-def set_aside_imported() -> None:
-    """All that was imported stays for good, so Python's collector leaves it out from here on: a
-    full collection over it holds up every lane of a slot for 34 ms, and a driver for 60."""
-    if gc.get_freeze_count():
-        # What an earlier call set aside may be garbage by now.
-        gc.unfreeze()
-        gc.collect()
-    gc.freeze()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import platform
 import re
 import subprocess
 import sys
-import weakref
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,6 @@ from heliograph.processes import (
     liveness_of,
     machine_id,
     new_signature,
-    set_aside_imported,
 )
 
 
@@ -102,24 +99,3 @@ def ended_child() -> int:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     return child.pid
-
-
-def test_garbage_that_was_set_aside_is_found_when_more_is() -> None:
-    class Node:
-        pass
-
-    node = Node()
-    node.itself = node  # type: ignore[attr-defined]
-    seen = weakref.ref(node)
-    try:
-        set_aside_imported()
-        del node
-        gc.collect()
-        while_aside = seen() is not None
-        set_aside_imported()
-        afterwards = seen()
-    finally:
-        gc.unfreeze()
-
-    assert while_aside
-    assert afterwards is None

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from heliograph.driver.live import LiveMirror
-from heliograph.processes import set_aside_imported
 
 _LOOK_S: Final = 1.0
 
@@ -33,5 +32,10 @@ async def settled_heap(live: LiveMirror) -> AsyncIterator[None]:
 async def _freeze_once_begun(live: LiveMirror) -> None:
     while live.status() is None:
         await asyncio.sleep(_LOOK_S)
+    set_aside()
+
+
+def set_aside() -> None:
+    """What lives now stays; a full collection over it holds a driver's loop up for 60 ms."""
     gc.collect()
-    set_aside_imported()
+    gc.freeze()

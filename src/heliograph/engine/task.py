@@ -6,6 +6,7 @@ Imports nothing of the driver, and nothing of pyspark at module level.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import time
@@ -44,7 +45,7 @@ from heliograph.model import (
     SlotFigures,
     SlotId,
 )
-from heliograph.processes import machine_id, set_aside_imported
+from heliograph.processes import machine_id
 
 if TYPE_CHECKING:
     from heliograph.config.schema import ClusterConfig
@@ -187,7 +188,8 @@ def carry_slot(order: SlotOrder, rows: Iterator[object]) -> Iterator[SlotResult]
 async def run_slot(order: SlotOrder, *, attempt: str) -> SlotResult:
     """Carry what the driver says until it says otherwise or is silent for the whole lease."""
     carrier = order.carrier(order.clusters, order.bytes_max)
-    set_aside_imported()
+    # All that was imported stays for good; a full collection over it stops every lane for 34 ms.
+    gc.freeze()
     slot = _Slot(order, carrier, attempt)
     running = asyncio.create_task(carrier.run())
     linked = asyncio.create_task(slot.client.run())
