@@ -11,7 +11,7 @@ demo: $(STAMP)  ## two real clusters, mirrored live, compared record by record
 	$(BIN)/heliograph demo
 
 test: check $(STAMP)  ## everything CI runs
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations=25 tests --ignore=tests/unit --ignore=tests/property --ignore=tests/sim --ignore=tests/house --ignore=tests/soak
+	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder --durations=25 tests --ignore=tests/unit --ignore=tests/property --ignore=tests/sim --ignore=tests/house --ignore=tests/soak
 
 check: $(STAMP)  ## the fast half: format, lint, types, layers, unit tests
 	@$(MAKE) --no-print-directory -j 2 static unit
