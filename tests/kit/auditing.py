@@ -24,10 +24,12 @@ from heliograph.model import FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.entries import head_entry, start_entry
 from tests.kit.ledgers import open_ledger
-from tests.kit.topics import produce_raw
+from tests.kit.topics import produce_raw, wait_until
 
 Row = tuple[int, bytes, bytes, list[tuple[str, bytes]]]
 """Timestamp, key, value, headers."""
+_NOT_YET = (3, 6)
+"""UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER."""
 
 
 def rows(count: int, *, value_bytes: int = 60) -> list[Row]:
@@ -46,8 +48,15 @@ def write_rows(
         builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 10_000_000)
         for n, (timestamp_ms, key, value, headers) in enumerate(records[start : start + per_batch]):
             builder.append(n, timestamp_ms, key, value, headers)
-        answer = produce_raw(cluster, topic, bytes(builder.build()))
-        assert answer.error_code == 0, answer
+        batch = bytes(builder.build())
+
+        def written(batch: bytes = batch) -> bool:
+            # The leader of a topic that was just created may not know yet that it leads.
+            answer = produce_raw(cluster, topic, batch)
+            assert answer.error_code in (0, *_NOT_YET), answer
+            return answer.error_code == 0
+
+        wait_until(written, f"a leader of {topic}")
 
 
 def vouch(file: Path, flow: FlowId, topic: str, records: int) -> None:

@@ -44,6 +44,8 @@ _MASKS: Final = (
     (re.compile(r"(?<=source cluster )[\w-]+"), "<id>"),
     # A fresh cluster may have to be asked twice for a producer id.
     (re.compile(r"(?<=producer )\d+(?= epoch)"), "<id>"),
+    # One more once the driver has watched the flow for a while.
+    (re.compile(r"(?<=memos: )\d+"), "<count>"),
     (re.compile(r"[┏┓┗┛━┃┡┩│└┘┳╇┴─]"), " "),
     (re.compile(r"\s+"), " "),
 )
