@@ -54,22 +54,29 @@ class Unsay:
 
 
 TOPIC = TopicName("orders")
+SIGNED = st.sampled_from(
+    ["a" * 32, "b" * 32, *(sign.join(("c" * 12, "c" * 18)) for sign in ("80", "81"))]
+)
+"""Two whose runs replace what is there, one that predicts, one that corrects."""
 SMALL_RUNS = st.builds(
-    lambda first, steps, author, more: RunsEntry(
+    lambda first, steps, skipped, author, more: RunsEntry(
         topic=TOPIC,
         partition=0,
-        author=author * 32,
+        author=author,
         end_position=None if more is None else first + steps * 2 + more,
         runs=tuple(
             Run(
-                position=first + shift, source_offset=1_000 * steps + 2 * shift, target_offset=shift
+                position=first + shift,
+                source_offset=1_000 * steps + 2 * shift,
+                target_offset=skipped + shift,
             )
             for shift in range(0, steps * 2, 2)
         ),
     ),
     first=st.integers(0, 20),
     steps=st.integers(1, 6),
-    author=st.sampled_from("ab"),
+    skipped=st.integers(0, 20),
+    author=SIGNED,
     more=st.none() | st.integers(0, 9),
 )
 SMALL_FLOWS = st.builds(

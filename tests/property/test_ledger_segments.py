@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heliograph.ledger import segments
-from heliograph.ledger.entries import Entry, RunsEntry, StartEntry, Tombstone
+from heliograph.ledger.entries import Entry, RunsEntry, StartEntry, Tombstone, only_raises
 from heliograph.ledger.entry_codec import encode, encode_key
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
@@ -33,17 +33,19 @@ from tests.property.test_ledger_folds import (
 UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TOPIC = TopicName("orders")
 AUTHOR = "c" * 32
-# Writers may contradict each other about the source; where they do about the target, nothing is
-# merged until the lane was resynced.
-STEPS = (SMALL_RUNS | SMALL_RUNS | SMALL_STARTS).map(
-    lambda entry: (
-        replace(entry, target_offset=entry.position)
-        if isinstance(entry, StartEntry)
-        else replace(
-            entry, runs=tuple(replace(run, target_offset=run.position) for run in entry.runs)
-        )
-    )
-)
+
+
+def agreeing(entry: RunsEntry | StartEntry) -> RunsEntry | StartEntry:
+    """Writers may contradict each other about the source; where they do about the target, nothing
+    is merged until the lane was resynced. What only raises may be behind the others, or ahead."""
+    if isinstance(entry, StartEntry):
+        return replace(entry, target_offset=entry.position + 10)
+    ahead = entry.runs[0].target_offset if only_raises(entry.author) else 10
+    runs = [replace(run, target_offset=run.position + ahead) for run in entry.runs]
+    return replace(entry, runs=tuple(runs))
+
+
+STEPS = (SMALL_RUNS | SMALL_RUNS | SMALL_STARTS).map(agreeing)
 
 
 def record(entry: Entry | Tombstone) -> tuple[bytes, bytes | None]:

@@ -54,6 +54,20 @@ _SOMETIMES: Final = {
     "late": 0.0,
 }
 """`late` is no action: whether what was sent may arrive after its connection ended."""
+_CROWDED: Final = {
+    "transaction": 5.0,
+    "end transaction": 5.0,
+    "foreign": 6.0,
+    "second carrier": 1.5,
+    "freeze": 1.0,
+    "thaw": 0.8,
+    "kill": 0.7,
+    "start": 0.7,
+    "cut": 0.5,
+}
+"""Others that write between slots that write of the same lane, in some episodes that draw both. Of
+the rest of what was drawn little is left, so that lanes go on."""
+_ALSO_CROWDED: Final = ("late", "compact ledger", "elect", "move lane")
 _SLOTS_MAX: Final = 3
 _LOOKS_FAR: Final = 10_000
 
@@ -79,6 +93,9 @@ def drawn_mix(rng: random.Random, *, unpromised: bool) -> Mix:
     if rng.random() < 0.3:
         weights["tick"] = 2.0
     partition_bytes = rng.choice((150, 400, 1_000, 1_000_000))
+    if {"foreign", "second carrier"} <= drawn.keys() and partition_bytes < 1_000:
+        also = {name: drawn[name] for name in _ALSO_CROWDED if name in drawn}
+        weights = _ALWAYS | _CROWDED | also
     return Mix(
         list(weights), list(accumulate(weights.values())), partition_bytes, "late" in weights
     )

@@ -21,7 +21,7 @@ from heliograph.copy.lane import CarriedLane
 from heliograph.copy.machine import LaneMachine
 from heliograph.copy.phases import Resuming, Running
 from heliograph.copy.silences import Silences
-from heliograph.ledger import locate
+from heliograph.ledger import lane_fold, locate
 from heliograph.ledger.entries import runs_entries
 from heliograph.ledger.positions import position_from_sequence
 from heliograph.ledger.replay_guard import ReplayGuard
@@ -210,6 +210,14 @@ def _mutations() -> Iterator[Mutation]:
     yield Mutation(
         "records of others in front of a batch are noted in the map",
         ((CarriedLane, "_shift_target", lambda *_: None),),
+    )
+    yield Mutation(
+        "runs that land late lower no target offset",
+        ((lane_fold, "only_raises", lambda author: False),),
+    )
+    yield Mutation(
+        "a correction by the log changes no source offset",
+        ((lane_fold, "keeps_sources", lambda author: False),),
     )
     yield Mutation(
         "a lane that parts from runs ahead goes on saying where it is (mended by this layer)",

@@ -329,7 +329,7 @@ class CarriedLane:
             for run in ahead
         ]
         running.unacked_runs = deque(moved[1:])
-        running.cursor.target_offset += shift
+        running.shift_target(shift)
         self.flow.counted.corrections += 1
         probe(MAP_TO_CORRECT)
         # A run that begins where the cursor stands lies behind all that is queued.

@@ -19,7 +19,7 @@ from heliograph.errors import (
     MirrorError,
     NotAuthorised,
 )
-from heliograph.ledger.entries import new_author
+from heliograph.ledger.entries import new_author, new_predictor
 from heliograph.ledger.kept import NOTHING_KEPT
 from heliograph.ledger.replay_guard import ReplayGuard
 from heliograph.ledger.runs import Run
@@ -73,9 +73,10 @@ class Running:
     probing: bool = True
     """Whether the next batch travels alone: a target that knows nothing of the producer takes any
     sequence as its first, so one refused would be skipped by the one behind it."""
-    author: str = field(default_factory=new_author)
+    author: str = field(default_factory=new_predictor)
     """Signs the lane's runs, another one after each resume: an entry never takes the key of one
-    that covers more, so compaction drops none that explains the log."""
+    that covers more, so compaction drops none that explains the log. One that is late lowers no
+    target offset."""
     outgoing: deque[OutgoingBatch] = field(default_factory=deque)
     unacked_runs: deque[Run] = field(default_factory=deque)
     """Runs written ahead whose first record is not acknowledged yet."""
@@ -119,6 +120,13 @@ class Running:
         # It lies behind all that is queued, so it needs no run of its own here.
         cursor.source_expected = cursor.next_offset
         return RunsToWrite([*runs, end], until)
+
+    def shift_target(self, shift: int) -> None:
+        """Records of others moved what is to come on the target."""
+        self.cursor.target_offset += shift
+        if shift < 0:
+            # It has lost some of theirs: what was predicted is too high.
+            self.author = new_author()
 
     def enqueue(self, chunk: PreparedChunk, ticket: int) -> int:
         """Queue the chunk's batches behind `ticket`; returns their bytes."""

@@ -47,7 +47,7 @@ from heliograph.errors import (
     LeaderMoved,
     MirrorError,
 )
-from heliograph.ledger.entries import new_author, runs_entries
+from heliograph.ledger.entries import new_author, new_corrector, runs_entries
 from heliograph.ledger.fence import fence_of, topic_fences
 from heliograph.ledger.locate import (
     AheadOfEnd,
@@ -271,6 +271,7 @@ async def _located(
     """
     target, foreign = lane.spec.target, 0
     found = locate(record, log, target_topic_id=target_topic_id)
+    is_lasting = isinstance(found, AheadOfEnd)
     if isinstance(found, AheadOfEnd | Truncated):
         since_s = flow.behind_since_s.setdefault(target, monotonic_s())
         if monotonic_s() - since_s < BEHIND_S_MAX:
@@ -281,7 +282,9 @@ async def _located(
         flow.behind_since_s.pop(target, None)
     if isinstance(found, NeedsScan):
         async with flow.long_reads:
-            scanned, foreign = await _scan_log(flow, lane, record, log, found)
+            scanned, foreign = await _scan_log(
+                flow, lane, record, log, found, is_lasting=is_lasting
+            )
         if isinstance(scanned, AheadOfEnd):
             raise _behind(target)
         return scanned, foreign
@@ -360,11 +363,18 @@ def _resume_at(
 
 
 async def _scan_log(
-    flow: Flow, lane: Resumable, record: LaneRecord, log: LogState, needs: NeedsScan
+    flow: Flow,
+    lane: Resumable,
+    record: LaneRecord,
+    log: LogState,
+    needs: NeedsScan,
+    *,
+    is_lasting: bool,
 ) -> tuple[At | AheadOfEnd | RecordsMissing, int]:
     """Read our batches; correct the map where they lie elsewhere than it says.
 
-    Also returns the records of others that the map did not know of.
+    Also returns the records of others that the map did not know of. `is_lasting`: the log has ended
+    before what the map says for as long as it may.
     """
     if flow.stamp is None:
         raise InvariantError(f"{flow.id}: scanned a log without a producer")
@@ -382,13 +392,21 @@ async def _scan_log(
         source = lane.spec.id.source
         # Up to where the map was written when it was read: what a successor writes behind that is
         # not this lane's to move, should this entry be late.
-        ends = (record.runs.written_until, found.position, corrected[-1].position + 1)
+        runs = record.runs
+        lowers = is_lasting or any(
+            run.position < found.position
+            and run.target_offset < runs.target_offset_at(run.position)
+            for run in corrected
+        )
+        ends = (runs.written_until, found.position, corrected[-1].position + 1)
         await flow.ledger.write_or_refuse(
             runs_entries(
                 source.topic,
                 source.partition,
                 corrected,
-                author=new_author(),
+                # Late it changes nothing, but where the target has lost records of others. Behind
+                # our last record the log may have grown since it was read, so that alone is none.
+                author=new_author() if lowers else new_corrector(),
                 end_position=max(ends),
             )
         )

@@ -48,6 +48,11 @@ RUNS_PER_ENTRY_MAX: Final = 16_384
 TEXT_CHARS_MAX: Final = 255
 """Of a text in a JSON value; longer ones are cut by whoever writes them."""
 
+_SIGN_AT: Final = 12
+"""Where a UUID has its version: 4 in what `new_author` makes, 8 in one that says something."""
+_PREDICTS: Final = "80"
+_CORRECTS: Final = "81"
+
 ADOPTED: Final = "adopted"
 """State of a head whose lane was taken over from a MirrorMaker 2 and not carried since."""
 RELEASED: Final = "released"
@@ -99,8 +104,11 @@ class HeadEntry:
 class RunsEntry:
     """Replaces the runs in `[runs[0].position, end_position)`, without end where that is None.
 
-    A chunk's entry ends where the chunk does. The source fixes what it says, so one that a mirror
-    presumed dead still gets through repeats what is there and leaves its successor's later runs.
+    A chunk's entry ends where the chunk does. The source fixes its source offsets, so one that a
+    mirror presumed dead still gets through repeats what is there and leaves its successor's later
+    runs. Its target offsets are predictions: records of others only ever move a batch further on.
+    So what a mirror writes while it copies never lowers a target offset (`only_raises`), and what a
+    resume corrects by the log also leaves source offsets alone (`keeps_sources`), see `raised`.
     An entry without end begins a lane's map, or is an earlier version's correction; it has an
     author of its own, so that no entry at that position takes its key.
     """
@@ -324,6 +332,35 @@ def ledger_topic(source_alias: ClusterAlias) -> TopicName:
 def new_author() -> str:
     """Tells what one process writes from what others do."""
     return uuid.uuid4().hex
+
+
+def new_predictor() -> str:
+    """Signs runs whose target offsets are the least that they can be: no such entry lowers one."""
+    return _signed(_PREDICTS)
+
+
+def new_corrector() -> str:
+    """Signs corrections that only raise target offsets, and say nothing of source offsets."""
+    return _signed(_CORRECTS)
+
+
+def only_raises(author: str) -> bool:
+    """Whether what the author signs lowers no target offset."""
+    return _sign_of(author) in (_PREDICTS, _CORRECTS)
+
+
+def keeps_sources(author: str) -> bool:
+    """Whether what the author signs changes no source offset."""
+    return _sign_of(author) == _CORRECTS
+
+
+def _signed(sign: str) -> str:
+    author = new_author()
+    return author[:_SIGN_AT] + sign + author[_SIGN_AT + len(sign) :]
+
+
+def _sign_of(author: str) -> str:
+    return author[_SIGN_AT : _SIGN_AT + len(_PREDICTS)]
 
 
 def runs_entries(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from heliograph.errors import WireError
@@ -11,14 +12,19 @@ from heliograph.ledger.entries import (
     LossEntry,
     LossKey,
     RunsKey,
+    SegmentEntry,
     StartEntry,
     StartKey,
+    Tombstone,
+    keeps_sources,
     key_of,
+    only_raises,
 )
 from heliograph.ledger.entry_codec import decode, encode_key
 from heliograph.ledger.packed_runs import COARSE_VERSION, PackedRuns, parse_packed
 from heliograph.ledger.packed_runs import VERSION as PACKED_VERSION
-from heliograph.ledger.runs import LooseRuns, Runs
+from heliograph.ledger.raised import raised
+from heliograph.ledger.runs import Block, LooseRuns, Runs
 from heliograph.ledger.runs_codec import VERSION as CHUNK_VERSION
 from heliograph.ledger.runs_codec import decode_block
 from heliograph.model import TopicPartition
@@ -95,6 +101,17 @@ class LaneFold:
             for key in tuple(self.written):
                 self._lay(key, counting)
         return self._runs
+
+    def runs_after(self, entries: Iterable[SegmentEntry | Tombstone]) -> Runs:
+        """What the runs would be once these were written."""
+        after = LaneFold(self.lane)
+        after.starts, after.written = self.starts.copy(), self.written.copy()
+        for entry in entries:
+            if isinstance(entry.key, RunsKey):
+                after.written.pop(entry.key, None)
+                if isinstance(entry, SegmentEntry):
+                    after.written[entry.key] = entry.packed
+        return after.runs
 
     def runs_written(self, key: RunsKey) -> WrittenRuns | None:
         """The entry of that key, decoded as far as it need be; None where that is not possible."""
@@ -176,7 +193,13 @@ class LaneFold:
         elif isinstance(found, PackedRuns):
             self._runs.put(found, found.end_position, resumes=False)
         elif found is not None:
-            self._runs.put(*found)
+            self._lay_chunk(key.author, *found)
+
+    def _lay_chunk(self, author: str, block: Block, end_position: int | None) -> None:
+        if end_position is not None and only_raises(author):
+            keeps = keeps_sources(author)
+            block, end_position = raised(self._runs, block, end_position, keeps_sources=keeps)
+        self._runs.put(block, end_position)
 
 
 def _parsed(key: RunsKey, value: bytes) -> WrittenRuns:

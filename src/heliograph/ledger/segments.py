@@ -78,27 +78,45 @@ def merged(
     floor = fold.runs.floor
     full = {piece for piece in _untouched(pieces, fold) if piece.end > floor}
     loose = [piece for piece in pieces if piece not in full]
-    bound = min(settled_position, _end_of_turn(loose))
-    starts = list(_starts(fold))
-    chosen, left = _apart(loose, bound, starts)
-    if len(chosen) < least or _are_cut(left, starts):
-        return []
-    end = min((piece.start for piece in left), default=fold.runs.written_until)
-    overlap_at = fold.runs.overlap_at
-    if overlap_at is not None and overlap_at < end:
-        # The lane's next resume finds out which of the two is right.
-        return []
+    for bound in sorted({min(settled_position, _end_of_turn(loose)), settled_position}):
+        chosen, left = _apart(loose, bound, list(_starts(fold)))
+        if len(chosen) < least or _are_cut(left, list(_starts(fold))):
+            continue
+        end = min((piece.start for piece in left), default=fold.runs.written_until)
+        overlap_at = fold.runs.overlap_at
+        if overlap_at is not None and overlap_at < end:
+            # The lane's next resume finds out which of the two is right.
+            return []
+        entries = _in_place_of(fold, chosen, _stretches(chosen, full, floor, end), author)
+        if not left or _is_same_from(end, fold.runs, fold.runs_after(entries)):
+            return entries
+    return []
+
+
+def _in_place_of(
+    fold: LaneFold,
+    chosen: Sequence[_Piece],
+    stretches: Iterable[tuple[int, int]],
+    author: str,
+) -> list[SegmentEntry | Tombstone]:
     segments = [
         SegmentEntry(
             topic=fold.lane.topic, partition=fold.lane.partition, author=author, packed=packed
         )
-        for start, stop in _stretches(chosen, full, floor, end)
+        for start, stop in stretches
         for packed in _packed(fold.runs, start, stop)
     ]
     taken = {segment.key for segment in segments}
     # From the oldest on, so that nothing that was replaced comes back in between.
     gone = [Tombstone(key=piece.key) for piece in chosen if piece.key not in taken]
     return [*segments, *gone]
+
+
+def _is_same_from(position: int, before: Runs, after: Runs) -> bool:
+    """Whether the entries that stay say what they said: those that were merged may have pushed them
+    on (`raised`), and would come to stand behind them. Then they are merged together, later."""
+    at = {position, *(run.position for runs in (before, after) for run in runs.since(position))}
+    return all(before.run_at(each).at(each) == after.run_at(each).at(each) for each in at)
 
 
 def forgotten(

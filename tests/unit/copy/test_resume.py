@@ -17,7 +17,7 @@ from heliograph.model import StallReason, TopicId, TopicPartition
 from heliograph.wire.batch import SEQUENCES
 from tests.kit.fake_cluster import Asked
 from tests.kit.fake_records import append_foreign, filler
-from tests.kit.lane_records import TOPIC, head, runs, start
+from tests.kit.lane_records import TOPIC, head, lane_record, runs, start
 from tests.unit.copy.resume_kit import (
     FLOW,
     LEDGER,
@@ -253,6 +253,31 @@ def test_a_log_that_lost_its_end_and_was_written_by_others_since_is_filled_again
     assert placed(found).foreign_records == 3
     assert record is not None
     assert record.runs.target_offset_at(10) == 13
+
+
+def test_a_correction_that_is_late_changes_no_source_offset() -> None:
+    """Another slot has written meanwhile that a gap is in front of position 10."""
+    stage = Stage()
+    stage.own(0, 10)
+    append_foreign(stage.written, 3)
+    stage.resume(start(), runs((0, 0, 0), end_position=1), head(10, 10))
+    (late,) = corrections(stage)
+
+    found = lane_record(start(), runs((10, 14, 10), end_position=12), late).runs
+
+    assert (found.source_offset_at(10), found.target_offset_at(10)) == (14, 13)
+
+
+def test_a_log_that_was_read_before_others_wrote_lowers_nothing() -> None:
+    """Another slot has seen more of it since, and written that; nothing of the lane has landed."""
+    stage = Stage()
+    append_foreign(stage.written, 3)
+
+    found, record = stage.resumed(start(), runs((0, 0, 8), end_position=4))
+
+    assert at(found) == (0, 0, 8)
+    assert record is not None
+    assert record.runs.target_offset_at(0) == 8
 
 
 def test_a_correction_leaves_alone_what_was_written_behind_the_map_it_read() -> None:

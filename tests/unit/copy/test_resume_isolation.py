@@ -113,7 +113,7 @@ def test_a_target_log_that_cannot_be_read_stalls_its_own_lane_only() -> None:
 def test_a_bug_met_by_one_lane_is_that_lanes_own(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(*_: object) -> None:
+    async def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug of ours")
 
     stage = Stage()
