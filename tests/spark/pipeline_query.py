@@ -24,6 +24,7 @@ from pyspark.sql import functions as sql
 import heliograph
 from heliograph import probe
 from heliograph.errors import MirrorError
+from heliograph.pipeline.source import TRIGGERS_HAVE_LIMITS
 from tests.spark.killed_writer import KilledSource
 from tests.spark.kit import engine, running_session
 
@@ -131,9 +132,7 @@ def _run(
 
     probe.install(on_step)
     query = (
-        _source(spark.readStream, order)
-        .option("startingOffsets", "earliest")
-        .option("maxRecordsPerTrigger", str(order.records_max))
+        _stream(spark, order)
         .load()
         .writeStream.foreachBatch(write)
         .option("checkpointLocation", f"{order.folder}/checkpoint")
@@ -153,7 +152,7 @@ def _run(
 def _through_format(spark: SparkSession, order: Order) -> list[str]:
     """The same query by Spark's own way to write, then rows of batches; what was said of each."""
     folder = Path(order.folder) / "format"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     spark.dataSource.register(KilledSource)
     steps = () if order.format_steps is None else (*order.format_steps, None)
     said = [_run_format(spark, order, folder, step) for step in steps]
@@ -200,20 +199,14 @@ def _run_format(spark: SparkSession, order: Order, folder: Path, step: str | Non
         (folder / "kill-at").write_text(step)
     query = (
         _target(
-            _source(spark.readStream, order)
-            .option("startingOffsets", "earliest")
-            .option("maxRecordsPerTrigger", str(order.records_max))
-            .load()
-            .transform(_randomly)
-            .writeStream,
+            _stream(spark, order).load().transform(_randomly).writeStream,
             order,
             folder,
         )
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    return _ended(query.awaitTermination)
+    return _ended(lambda: query.start().awaitTermination())
 
 
 def _target(writer: Any, order: Order, folder: Path) -> Any:
@@ -234,6 +227,13 @@ def _ended(work: Callable[[], object]) -> str:
     except PySparkException as exc:
         return str(exc)
     return "ended"
+
+
+def _stream(spark: SparkSession, order: Order) -> Any:
+    reader = _source(spark.readStream, order).option("startingOffsets", "earliest")
+    if not TRIGGERS_HAVE_LIMITS:
+        return reader
+    return reader.option("maxRecordsPerTrigger", str(order.records_max))
 
 
 def _source(reader: Any, order: Order) -> Any:
