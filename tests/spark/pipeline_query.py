@@ -153,7 +153,8 @@ def _through_format(spark: SparkSession, order: Order) -> list[str]:
     """The same query by Spark's own way to write, then rows of batches; what was said of each."""
     folder = Path(order.folder) / "format"
     folder.mkdir(exist_ok=True)
-    spark.dataSource.register(KilledSource)
+    if order.format_steps:
+        spark.dataSource.register(KilledSource)
     steps = () if order.format_steps is None else (*order.format_steps, None)
     said = [_run_format(spark, order, folder, step) for step in steps]
     rows = spark.range(2).selectExpr("concat('batch-', id) as value")
@@ -163,7 +164,9 @@ def _through_format(spark: SparkSession, order: Order) -> list[str]:
         (rows.selectExpr("value", "7 as partition"), {}),
         (rows.selectExpr("1 as value"), {}),
     ):
-        writer = _target(frame.write, order, folder).mode("append").options(**more)
+        # Of another name than the streams, which go on with a batch before 100.
+        other = {"name": f"{order.name}-rows", **more}
+        writer = _target(frame.write, order, folder).mode("append").options(**other)
         said.append(_ended(writer.save))
     said.append(_ended(_target(rows.write, order, folder).mode("overwrite").save))
     return said

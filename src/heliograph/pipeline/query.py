@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyspark
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from heliograph.clock import now_ms
@@ -38,6 +38,7 @@ VIEW: Final = "records"
 _TASK_FAILURES_MAX: Final = 4
 """A mirror's Spark tries a task for ever, since slots must be; a pipeline's task is not."""
 _ERRORS_SEEN: Final = 100
+_IS_KNOWN: Final = "DATA_SOURCE_ALREADY_EXISTS"
 _SHUFFLE_CHECKS: Final = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
@@ -84,7 +85,15 @@ def pipeline_session(context: Any, order: QueryOrder) -> SparkSession:
         if not context.getConf().contains(name):
             spark.conf.set(name, "true")
     clusters = {cluster.alias: cluster for cluster in (order.source, order.target)}
-    spark.dataSource.register(_knowing(clusters))
+    try:
+        spark.dataSource.register(_knowing(clusters))
+    except AnalysisException as exc:
+        if exc.getCondition() != _IS_KNOWN:
+            raise
+        raise PipelineRefused(
+            "pipelines of a file need PySpark 4.1 or newer: 4.0 takes no source of theirs beside "
+            "the installed one; heliograph.exactly_once writes the same query"
+        ) from exc
     return spark
 
 
