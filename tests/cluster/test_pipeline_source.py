@@ -146,6 +146,39 @@ def test_a_log_that_ends_before_what_was_planned_is_waited_for_and_then_refused(
     assert "ends at offset 12" in caplog.text
 
 
+def test_a_spark_that_tells_no_start_reads_each_record_once_or_is_refused(
+    pair: dict[str, LocalCluster],
+    opened: Open,
+    topic: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What PySpark before 4.2 asks, in its order: the end before the start, without a start."""
+    name = topic("in")
+    create_topic(pair["A"], name, partitions=2)
+    produce(pair["A"], name, [NewRec(value=b"%d" % n, partition=n % 2) for n in range(10)])
+
+    first = opened(subscribe=name)
+    end = first.latestOffset()
+    produce(pair["A"], name, [NewRec(value=b"late", partition=n) for n in range(2)])
+    start = first.initialOffset()
+    begun = rows(first, start, end)
+    later = first.latestOffset()
+    assert (start, end, begun) == (at(name, 5, 5), at(name, 5, 5), [])
+    assert [value for _, value in rows(first, end, later)] == [b"late", b"late"]
+
+    again = opened(subscribe=name)
+    again.partitions(at(name, 7, 6), at(name, 7, 6))  # where its checkpoint stands
+    with pytest.raises(PipelineRefused, match="ends at offset 6, and 7 were read"):
+        again.latestOffset()
+    told = opened(subscribe=name).latestOffset()
+    for beyond in (at(name, 7, 6), {**at(name, 6, 6), **at("gone", 3)}):
+        with pytest.raises(PipelineRefused, match="ends at offset"):
+            opened(subscribe=name).partitions(beyond, told)
+    lenient = opened(subscribe=name, failOnDataLoss="false")
+    assert rows(lenient, at(name, 7, 5), told) == [(5, b"late")]
+    assert "ends at offset 6, and 7 were read" in caplog.text
+
+
 def test_a_topic_that_is_not_the_one_that_was_read_is_refused(
     pair: dict[str, LocalCluster], opened: Open, topic: Any
 ) -> None:

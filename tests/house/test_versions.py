@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,23 @@ def test_what_was_not_kept_is_shown_as_not_run_and_a_failure_as_one(
     assert "| 3.1.2 | as source | passed | not run |" in page
     assert "| 3.1.2 | as target | failed | not run |" in page
     assert "| 3.6.2 | as source | not run | not run |" in page
+
+
+def test_a_part_has_passed_where_each_of_its_tests_has_and_says_what_one_of_them_recorded() -> None:
+    cases = {
+        "good": "<testcase/>",
+        "bad": '<testcase><failure message="it broke"/></testcase>',
+        "skipped": "<testcase><skipped/></testcase>",
+        "refused": "<testcase><properties><property name='outcome' value='refused'/></properties>"
+        "</testcase>",
+    }
+    found = {name: versions._outcome(ElementTree.fromstring(text)) for name, text in cases.items()}
+
+    def summed(*names: str) -> str:
+        return versions._summed({name: found[name] for name in names})
+
+    assert summed("good") == "passed"
+    assert summed("good", "refused") == "refused"
+    assert summed("good", "skipped") == "not run"
+    assert summed("refused", "bad", "good") == "failed: 1 of 3: bad failed: it broke"
+    assert summed().startswith("failed")

@@ -29,4 +29,5 @@ class KilledWriter(StreamWriter):
 
 class KilledSource(HeliographSource):
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        super().streamWriter(schema, overwrite)  # refuses what cannot be written
         return KilledWriter(self.options, schema, is_stream=True)

@@ -15,6 +15,7 @@ import pytest
 from examples.local import prepare
 
 from heliograph import probe
+from heliograph.pipeline.source import TRIGGERS_HAVE_LIMITS
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.mirror import write_config
 from tests.kit.records import (
@@ -153,7 +154,8 @@ def test_a_random_query_that_fails_at_every_step_and_the_examples_write_each_row
     assert "column value is missing" in missing
     assert "is for partition 7, and it has 3" in partition
     assert "has no topic nowhere" in nowhere
-    assert "checkpoint that is too old" in old
+    # Where a trigger has no limit there was one batch, and what is there is not written again.
+    assert "checkpoint that is too old" in old if TRIGGERS_HAVE_LIMITS else old == "written"
     kept = {n: [rec for rec in part if rec.offset % 7] for n, part in before.items()}
     assert document["direct"] == f"ended, {len(values(before)) - len(values(kept))} left out"
     directly = read_all(pair["B"], direct)

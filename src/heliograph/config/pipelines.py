@@ -60,7 +60,7 @@ class PipelineConfig(Section):
     records_max: Annotated[int, Own("trigger.records.max")] = Field(
         default=1_000_000, ge=1, le=LONG_MAX
     )
-    """Most records that a batch reads."""
+    """Most records that a batch reads; PySpark before 4.2 reads all there is."""
     output_mode: Annotated[Literal["append", "update"], Own("output.mode")] = "append"
     """Structured Streaming's; `update` writes an aggregate whenever it changes."""
     compression: Annotated[Literal["none", "gzip", "snappy", "lz4", "zstd"], Own("compression")] = (

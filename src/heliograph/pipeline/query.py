@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import pyspark
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from heliograph.clock import now_ms
@@ -28,13 +29,16 @@ from heliograph.pipeline.columns import require_columns
 from heliograph.pipeline.packing import OnError
 from heliograph.pipeline.reasons import reason_of
 from heliograph.pipeline.sink import ExactlyOnce
-from heliograph.pipeline.source import FORMAT, HeliographSource
+from heliograph.pipeline.source import FORMAT, TRIGGERS_HAVE_LIMITS, HeliographSource
 from heliograph.wire.compression import Codec
+
+log: Final = logging.getLogger("heliograph")
 
 VIEW: Final = "records"
 _TASK_FAILURES_MAX: Final = 4
 """A mirror's Spark tries a task for ever, since slots must be; a pipeline's task is not."""
 _ERRORS_SEEN: Final = 100
+_IS_KNOWN: Final = "DATA_SOURCE_ALREADY_EXISTS"
 _SHUFFLE_CHECKS: Final = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
@@ -81,7 +85,15 @@ def pipeline_session(context: Any, order: QueryOrder) -> SparkSession:
         if not context.getConf().contains(name):
             spark.conf.set(name, "true")
     clusters = {cluster.alias: cluster for cluster in (order.source, order.target)}
-    spark.dataSource.register(_knowing(clusters))
+    try:
+        spark.dataSource.register(_knowing(clusters))
+    except AnalysisException as exc:
+        if exc.getCondition() != _IS_KNOWN:
+            raise
+        raise PipelineRefused(
+            "pipelines of a file need PySpark 4.1 or newer: 4.0 takes no source of theirs beside "
+            "the installed one; heliograph.exactly_once writes the same query"
+        ) from exc
     return spark
 
 
@@ -160,14 +172,19 @@ class PipelineQuery:
     def _started(self, spark: SparkSession) -> Any:
         order, pipeline = self._order, self._order.pipeline
         by_group = pipeline.start_group is not None
-        reader = (
-            records(spark.readStream, order)
-            .option(
-                "startingGroup" if by_group else "startingOffsets",
-                pipeline.start_group or pipeline.start_at,
-            )
-            .option("maxRecordsPerTrigger", str(pipeline.records_max))
+        reader = records(spark.readStream, order).option(
+            "startingGroup" if by_group else "startingOffsets",
+            pipeline.start_group or pipeline.start_at,
         )
+        if TRIGGERS_HAVE_LIMITS:
+            reader = reader.option("maxRecordsPerTrigger", str(pipeline.records_max))
+        else:
+            log.warning(
+                "pipeline %s: PySpark %s reads all there is in one batch, whatever "
+                "trigger.records.max says; PySpark 4.2 or newer keeps to it",
+                pipeline.name,
+                pyspark.__version__,
+            )
         made = transformed(spark, order, reader.load())
         if not made.isStreaming:
             raise PipelineRefused("the rows do not come from `records`: nothing would ever be read")

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from heliograph.config.schema import ClusterConfig
-from heliograph.errors import OffsetGone, PipelineRefused
+from heliograph.errors import ConfigError, OffsetGone, PipelineRefused
 from heliograph.pipeline.ends import SourceEnds
 from heliograph.pipeline.offsets import (
     Offsets,
@@ -46,7 +46,7 @@ try:
         ReadAllAvailable,
         SupportsTriggerAvailableNow,
     )
-except ImportError:  # PySpark before 4.2 has no admission control
+except ImportError:  # PySpark before 4.2, where `_require_no_limit` refuses
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Stands in."""
@@ -56,6 +56,9 @@ except ImportError:  # PySpark before 4.2 has no admission control
 log: Final = logging.getLogger("heliograph")
 
 FORMAT: Final = "heliograph"
+TRIGGERS_HAVE_LIMITS: Final = ReadAllAvailable is not None
+"""Spark before 4.2 asks a stream where it ends now and tells nothing: neither where the batch
+begins nor whether it is the last, so a limit would end `availableNow` with records left."""
 
 
 class StretchToRead(InputPartition):  # type: ignore[misc]
@@ -103,6 +106,7 @@ class HeliographSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         options = source_options(self.options, is_stream=True, clusters=self.clusters)
+        _require_no_limit(options)
         return StreamReader(options, schema)
 
 
@@ -130,17 +134,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._ends = SourceEnds(options)
         self._limit_end: dict[Any, int] | None = None
         """Where a run of what is available now ends."""
+        self._planned: Offsets = {}
+        """Where the last batch ended that Spark has asked `partitions` about."""
+        self._told: Offsets | None = None
+        """What `latestOffset` said last."""
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
-        return as_json(self._ends.start())
+        start = self._ends.start()
+        if self._told is not None:
+            # Spark before 4.2 asks for the end of the first batch before its start.
+            told = self._told
+            start = {at: min(offset, told[at]) for at, offset in start.items() if at in told}
+        self._planned = start
+        return as_json(start)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._limit_end = self._ends.latest()
 
     def latestOffset(  # noqa: N802
-        self, start: dict[str, dict[str, int]], limit: Any
+        self, start: dict[str, dict[str, int]] | None = None, limit: Any = None
     ) -> dict[str, dict[str, int]]:
-        begin = from_json(start)
+        # Spark before 4.2 gives no start, and plans an empty batch where a checkpoint goes on;
+        # with `availableNow` only after this, so there the start is not known.
+        begin = self._planned if start is None else from_json(start)
         latest = self._ends.latest()
         _require_reached(self._options, begin, latest)
         ends = latest if self._limit_end is None else self._limit_end
@@ -150,7 +166,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         records_max = self._ends.records_max(known, ends)
         found = admitted(known, ends, records_max)
         # Partitions of topics that are gone keep their offsets: a topic may come back.
-        return as_json({**begin, **found})
+        self._told = {**begin, **found}
+        return as_json(self._told)
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         return ReadAllAvailable()
@@ -162,6 +179,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
     ) -> Sequence[InputPartition]:
         begin, last = from_json(start), from_json(end)
+        # An end that was told without a start may lie before it, or lack a topic that is gone.
+        _require_reached(self._options, begin, {**dict.fromkeys(begin, 0), **last})
+        self._planned = last
         new = self._ends.earliest({at for at in last if at not in begin})
         begin = {**begin, **new}
         _require_present(self._options, begin, self._ends)
@@ -183,16 +203,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 
 def _rows(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[Any]:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     if not isinstance(partition, StretchToRead):
         return iter(())
     return read_stretch(
         options.cluster,
         partition.stretch,
-        to_arrow_schema(schema, timezone="UTC"),
+        _arrow_schema(schema),
         read_committed=options.read_committed,
         fails_on_loss=options.fails_on_loss,
+    )
+
+
+def _arrow_schema(schema: StructType) -> Any:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if TRIGGERS_HAVE_LIMITS:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema, timestamp_utc=True)  # as PySpark before 4.2 says the same
+
+
+def _require_no_limit(options: SourceOptions) -> None:
+    if TRIGGERS_HAVE_LIMITS or (options.records_max is None and options.bytes_max is None):
+        return
+    raise ConfigError(
+        'format("heliograph")',
+        (
+            "maxRecordsPerTrigger and maxBytesPerTrigger need PySpark 4.2 or newer: before, a "
+            "micro-batch reads all there is",
+        ),
     )
 
 
