@@ -223,6 +223,7 @@ def _outlook(
         *_notes_on_unmatched(selection),
         *_notes_on_decisions(orders),
         *_notes_on_transforms(flow, selection),
+        *_notes_on_provenance(flow, (reads.cluster, source), (writes.cluster, target)),
         *(_note(topic, f"not mirrored: {each.why}") for topic, each in sorted(fences.items())),
         *([_note(TopicName("client.rack"), rack)] if rack else ()),
     )
@@ -331,6 +332,22 @@ def _notes_on_transforms(flow: FlowConfig, selection: Selection) -> Iterator[Pla
             if flow.offsets is Offsets.PRESERVE:
                 told += "; offsets are the source's only up to the first record that is dropped"
             yield _note(name, told)
+
+
+def _notes_on_provenance(
+    flow: FlowConfig, *sides: tuple[ClusterConfig, ClusterView]
+) -> Iterator[PlanNote]:
+    """A wrong id leaves nothing out, and nobody would see it."""
+    if not flow.provenance.drop and flow.provenance.write is None:
+        return
+    for cluster, view in sides:
+        told = cluster.provenance.id
+        if told is not None and view.cluster_id is not None and told != view.cluster_id:
+            yield _note(
+                TopicName(f"{cluster.alias}.provenance.id"),
+                f"is {told}, and the cluster calls itself {view.cluster_id}; only headers that "
+                "hold the former are heeded",
+            )
 
 
 def _notes_on_ids(
