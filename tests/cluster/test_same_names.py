@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from heliograph.config.load import load_config
 from heliograph.config.sections import IDENTITY_POLICY
+from heliograph.inspect.dry_run import plan_flows
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.headers import batch_headers
@@ -132,8 +134,17 @@ def test_headers_end_a_loop_and_keep_out_what_another_mirror_brought(
     there = {alias: read_all(cluster, name)[0] for alias, cluster in pair.items()}
     assert written(pair["A"], name) == wanted(ours, theirs)
     assert written(pair["B"], name) == wanted(brought, theirs, ours)
+    assert told_of_ids(file) == []
+    right = pair["A"].cluster_id
+    file.write_text(file.read_text().replace(right, right[::-1]))
+    assert len(told_of_ids(file)) == len(_BOTH_WAYS)
     stamps = [dict(each.headers).get("ours") for each in there["A"]]
     assert stamps == [None] * 30 + [pair["B"].cluster_id.encode()] * 30
+
+
+def told_of_ids(file: Path) -> list[str]:
+    notes = [note for each in plan_flows(load_config(file)) for note in each.notes]
+    return [note.text for note in notes if note.topic == "A.provenance.id"]
 
 
 def test_compaction_leaves_the_producer_of_every_batch_a_mirror_wrote(
