@@ -40,5 +40,5 @@ def words_on_brought(
             both,
             f"MirrorMaker 2 brought records by {other}, and neither it nor `heliograph adopt` of "
             f"{other} says which they are: {flow} would send them {where}; begin it with "
-            f"{flow}.start.at = latest, before anybody writes on {flow.source}",
+            f"{flow}.start.at = latest, before producers write on {flow.source}",
         )

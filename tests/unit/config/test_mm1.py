@@ -284,4 +284,4 @@ def test_the_pipeline_of_the_guide_copies_by_key_from_where_the_group_committed(
     assert len(kept) == len(lines) - 1
     assert flow.topics == ()
     assert pipeline.start_group == flow.start_group_id == "mirror-group"
-    assert "partition" not in pipeline.sql
+    assert "partition" not in (pipeline.sql or "partition")
