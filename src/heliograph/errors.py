@@ -14,6 +14,7 @@ MirrorError
 │   ├── LedgerUnusable     nothing may be written on what the ledger has become
 │   ├── AuthorizerOff      the cluster keeps no ACLs
 │   ├── GroupActive        only the group's own members may commit at the moment
+│   │   └── GroupTaken     others read as the group at which a flow is to begin
 │   └── OffsetGone         the source deleted what was next; data is lost
 ├── RegistryError          a schema registry answered with an error, or with nonsense
 │   └── RegistryDown       no connection, no answer in time                      retriable
@@ -109,6 +110,10 @@ class NoLedger(BrokerError):
 
 class GroupActive(BrokerError):
     """A group has members, so the broker takes offsets from nobody else."""
+
+
+class GroupTaken(GroupActive):
+    """Others read as the group at whose commits a flow is to begin, and nothing of it has."""
 
 
 class LedgerUnusable(BrokerError):

@@ -7,15 +7,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from heliograph.config.load import load_config
 from heliograph.config.sections import IDENTITY_POLICY
+from heliograph.inspect.dry_run import plan_flows
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.headers import batch_headers
 from tests.kit.inside import InsideMirror
-from tests.kit.mirror import lasting_topic, write_config
+from tests.kit.mirror import RECORDS_ONLY, lasting_topic, write_config
 from tests.kit.records import NewRec, end_offsets, numbered, produce, read_all
 from tests.kit.topics import force_compaction, wait_until
 
@@ -92,6 +95,56 @@ def test_each_record_is_once_on_both_sides_while_both_are_written_and_mirrors_di
 
     assert [end_offsets(cluster, name) for cluster in pair.values()] == before
     assert [written(cluster, name) for cluster in pair.values()] == [there, there]
+
+
+def test_headers_end_a_loop_and_keep_out_what_another_mirror_brought(
+    pair: Pair, topic: TopicNames, tmp_path: Path
+) -> None:
+    """With `loop.prevention = none`, so that nothing else could."""
+    name = topic("stamped")
+    for cluster in pair.values():
+        lasting_topic(cluster, name)
+    rules = {
+        "replication.policy.class": IDENTITY_POLICY,
+        "topics": name,
+        "loop.prevention": "none",
+        "provenance.write": "ours",
+        "provenance.drop": "ours, __replicator_id",
+    }
+    ids = {f"{alias}.provenance.id": each.cluster_id for alias, each in pair.items()}
+    file = write_config(
+        tmp_path / "mm2.properties",
+        pair,
+        dict.fromkeys(_BOTH_WAYS, rules),
+        top={**RECORDS_ONLY, **ids},
+    )
+    framed = b"\x00\x16" + pair["A"].cluster_id.encode() + b"\x06orders"
+    ours, theirs = numbered(30), numbered(30, start=100)
+    brought = [replace(each, headers=(("__replicator_id", framed),)) for each in ours[:10]]
+    produce(pair["A"], name, ours)
+    produce(pair["B"], name, [*brought, *theirs], batch_records_max=7)
+
+    with closing(InsideMirror(file)) as mirror:
+        mirror.catch_up(2)
+        wait_until(lambda: len(read_all(pair["A"], name)[0]) == 60, "all in A")
+        wait_until(lambda: len(read_all(pair["B"], name)[0]) == 70, "all in B")
+        mirror.catch_up(2)
+        assert mirror.stalls == []
+
+    there = {alias: read_all(cluster, name)[0] for alias, cluster in pair.items()}
+    assert written(pair["A"], name) == wanted(ours, theirs)
+    assert written(pair["B"], name) == wanted(brought, theirs, ours)
+    assert told_of_ids(file) == []
+    right = pair["A"].cluster_id
+    file.write_text(file.read_text().replace(right, right[::-1]))
+    assert len(told_of_ids(file)) == len(_BOTH_WAYS)
+    stamps = [dict(each.headers).get("ours") for each in there["A"]]
+    assert stamps == [None] * 30 + [pair["B"].cluster_id.encode()] * 30
+
+
+def told_of_ids(file: Path) -> list[str]:
+    notes = [note for each in plan_flows(load_config(file)) for note in each.notes]
+    return [note.text for note in notes if note.topic == "A.provenance.id"]
 
 
 def test_compaction_leaves_the_producer_of_every_batch_a_mirror_wrote(

@@ -4,8 +4,9 @@ The page is Markdown. A fence with a file name (```` ```properties mm2.propertie
 `console` fence holds commands after `$ ` and what each prints. `console second terminal` holds a
 command that goes on in the background; `^C` ends it. All other fences are for the reader alone.
 
-After a text of the program changed, `python -m tests.kit.tutorial` writes what the commands print
-now into the page. Read the difference before you commit it: the sentences around it may be wrong.
+After a text of the program changed, `python -m tests.kit.tutorial PAGE` writes what the commands
+print now into the page. Read the difference before you commit it: the sentences around it may be
+wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from heliograph.cache import cache_folder
 from heliograph_tools.localkafka.kafka import kafka_classpath
 from tests.kit.clusters import FAST_JAVA
 
-TUTORIAL: Final = Path(__file__).parents[2] / "docs" / "tutorial.md"
+_DOCS: Final = Path(__file__).parents[2] / "docs"
+TUTORIAL: Final = _DOCS / "tutorial.md"
+ROLLING_CUTOVER: Final = _DOCS / "guides" / "rolling-cutover.md"
+MIRRORMAKER_1: Final = _DOCS / "guides" / "from-mirrormaker-1.md"
 COMMAND_S_MAX: Final = 180.0
 SETTLE_S_MAX: Final = 40.0
 """A mirror may need a moment until `status` says what the page says; a reader would look twice."""
@@ -271,12 +275,13 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
+    page = Path(sys.argv[1])
     with (
         tempfile.TemporaryDirectory(prefix="tutorial-") as folder,
-        Player(TUTORIAL.read_text(), Path(folder)) as player,
+        Player(page.read_text(), Path(folder)) as player,
     ):
         player.play()
-        TUTORIAL.write_text(player.rewritten())
+        page.write_text(player.rewritten())
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from heliograph.config.mm2.keys import (
     ENGINE_KEYS,
     FLOW_KEYS,
     PIPELINE_KEYS,
+    PROVENANCE_KEYS,
     REGISTRY_KEYS,
     WORKER_KEYS,
 )
@@ -123,7 +124,8 @@ def _settings(config: MirrorConfig, pair: FlowId) -> tuple[object, ...]:
 
 
 def _connects_otherwise(before: ClusterConfig, after: ClusterConfig) -> bool:
-    return before != after.model_copy(update={"worker": before.worker})
+    kept = {"worker": before.worker, "provenance": before.provenance}
+    return before != after.model_copy(update=kept)
 
 
 def _renamed(before: MirrorConfig, after: MirrorConfig) -> Iterator[str]:
@@ -168,6 +170,7 @@ def _cluster(before: ClusterConfig, after: ClusterConfig) -> Iterator[Changed]:
             yield Changed(what=f"{alias}: {role}.{name}: changed", effect=Effect.RECONNECTS)
     yield from _typed(f"{alias}: ", WORKER_KEYS, before.worker, after.worker)
     yield from _typed(f"{alias}: ", REGISTRY_KEYS, before.registry, after.registry)
+    yield from _typed(f"{alias}: ", PROVENANCE_KEYS, before.provenance, after.provenance)
     for where in _fields_apart("schema.registry.ssl", before.registry.tls, after.registry.tls):
         yield Changed(what=f"{alias}: {where}: changed", effect=Effect.AT_ONCE)
 

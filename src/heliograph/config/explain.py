@@ -20,6 +20,7 @@ from heliograph.config.mm2.keys import (
     FLOW_KEYS,
     LOAD_KEYS,
     PIPELINE_KEYS,
+    PROVENANCE_KEYS,
     REGISTRY_KEYS,
     REST_KEYS,
     ROLES,
@@ -122,6 +123,7 @@ def _cluster(cluster: ClusterConfig, resolved: ResolvedCluster) -> Iterator[Effe
     yield _effective(BOOTSTRAP, ", ".join(cluster.bootstrap_servers), resolved.bootstrap)
     yield from _typed(LOAD_KEYS, cluster.load, resolved.keys)
     yield from _typed(REGISTRY_KEYS, cluster.registry, resolved.keys)
+    yield from _typed(PROVENANCE_KEYS, cluster.provenance, resolved.keys)
     yield from _typed(WORKER_KEYS, cluster.worker, resolved.worker)
     yield from _listed(resolved.worker_other, acts=False)
 

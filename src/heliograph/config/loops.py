@@ -1,7 +1,8 @@
 """Where records go that keep their topics' names: round and round, or twice. Pure; runs anywhere.
 
-What a name cannot say, `loop.prevention` decides by who wrote a batch. Whether that is enough
-follows from the flows alone: each cluster's own records are followed through all of them.
+What a name cannot say, `loop.prevention` decides by who wrote a batch, and `provenance.drop` by
+headers. Whether that is enough follows from the flows alone: each cluster's own records are
+followed through all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,19 @@ from dataclasses import dataclass
 from heliograph.config.schema import MirrorConfig
 from heliograph.model import ClusterAlias, FlowId, LoopPrevention
 
-_Routes = Mapping[FlowId, LoopPrevention]
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What a flow leaves out, and what it says in each record."""
+
+    prevention: LoopPrevention
+    drops: tuple[str, ...]
+    """Headers that name its target."""
+    writes: str | None
+    """The header that names its source."""
+
+
+_Routes = Mapping[FlowId, _Route]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +42,9 @@ class LoopFinding:
 def loop_findings(config: MirrorConfig) -> tuple[LoopFinding, ...]:
     """What is wrong with the flows that keep names; nothing of most configurations."""
     routes = {
-        flow.id: config.loop_prevention_of(flow.id)
+        flow.id: _Route(
+            config.loop_prevention_of(flow.id), flow.provenance.drop, flow.provenance.write
+        )
         for flow in config.every_flow
         if flow.policy.keeps_names
     }
@@ -67,10 +82,13 @@ def _onward(here: ClusterAlias, way: tuple[FlowId, ...], routes: _Routes) -> Ite
     for flow in sorted(routes, key=str):
         if flow.source != here:
             continue
-        if way and routes[flow] is LoopPrevention.MIRRORED:
+        route = routes[flow]
+        if way and route.prevention is LoopPrevention.MIRRORED:
+            continue
+        if any(each.source == flow.target and routes[each].writes in route.drops for each in way):
             continue
         is_return = bool(way) and flow.target == way[-1].source
-        if not (is_return and routes[flow] is LoopPrevention.RETURNING):
+        if not (is_return and route.prevention is LoopPrevention.RETURNING):
             yield flow
 
 
@@ -84,7 +102,8 @@ def _comes_back(way: tuple[FlowId, ...]) -> LoopFinding:
     text = (
         f"a ring of {len(way)} clusters under the same names: a record of {way[0].source} would "
         "come home and go round without end; a cycle of three or more needs loop.prevention = "
-        "mirrored, with a flow between each two of the clusters"
+        "mirrored, with a flow between each two of the clusters, or provenance.write of "
+        f"{way[0]} and provenance.drop of {way[-1]}, both with the same header"
     )
     return LoopFinding(flows=way, text=text, is_endless=True)
 
@@ -106,7 +125,7 @@ def _stopped(
     """Where `mirrored` keeps records from clusters that only a chain of flows leads to."""
     for flow in sorted(routes, key=str):
         is_next = flow.source in ways and flow.source != origin and flow.target not in ways
-        if is_next and routes[flow] is LoopPrevention.MIRRORED:
+        if is_next and routes[flow].prevention is LoopPrevention.MIRRORED:
             text = (
                 f"records of {origin} do not reach {flow.target}: {flow} leaves out what a mirror "
                 f"brought; a flow {FlowId(source=origin, target=flow.target)} would bring them"

@@ -32,12 +32,14 @@ from heliograph.config.sections import (
     TOPICS_EXCLUDE,
     CheckpointsConfig,
     ClusterLoadConfig,
+    ClusterProvenance,
     ConnectorConfig,
     GroupsConfig,
     HeartbeatsConfig,
     LoadConfig,
     NamingPolicyConfig,
     OffsetSyncsConfig,
+    ProvenanceConfig,
     RecoveryConfig,
     Section,
     TopicAclsSync,
@@ -98,6 +100,8 @@ class ClusterConfig(Section):
     """What MirrorMaker 2's Connect workers on this cluster were given."""
     registry: RegistryConfig = RegistryConfig()
     """The schema registry beside it."""
+    provenance: ClusterProvenance = ClusterProvenance()
+    """What mirrors call it."""
 
     def security_of(self, role: ClientRole | None) -> SecurityConfig:
         return self.security if role is None else self.role_security.get(role, self.security)
@@ -180,6 +184,8 @@ class FlowConfig(Section):
     """Runs of a lane that the ledger keeps; older offsets translate to one known before them."""
     loop_prevention: Annotated[LoopPrevention | None, Own("loop.prevention")] = None
     """What is left out of the source: `returning` from the target, `mirrored` by any mirror."""
+    provenance: ProvenanceConfig = ProvenanceConfig()
+    """Headers of mirrors."""
     on_existing: Annotated[OnExisting, Own("on.existing", effect=Effect.REPLANS)] = (
         OnExisting.APPEND
     )

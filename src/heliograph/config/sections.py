@@ -11,7 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from heliograph.config.hook_values import absolute_path, bearer_token, command, web_address
 from heliograph.config.keys import INT_MAX, LONG_MAX, MM2, Effect, Own, Seconds
-from heliograph.config.mm2.values import part_of_a_name, regexes, replicas
+from heliograph.config.mm2.values import (
+    cluster_id,
+    header_name,
+    header_names,
+    part_of_a_name,
+    regexes,
+    replicas,
+)
 from heliograph.config.plugins import (
     CONFIG_FILTER_METHODS,
     GROUP_FILTER_METHODS,
@@ -231,6 +238,22 @@ class ClusterLoadConfig(Section):
         default=None, ge=1, le=LONG_MAX
     )
     """Most bytes a second that all lanes write to the cluster together; unset is no limit."""
+
+
+class ClusterProvenance(Section):
+    """What mirrors call a cluster in headers of records."""
+
+    id: Annotated[str | None, Own("provenance.id", cluster_id, top=False)] = None
+    """The cluster's id as headers of mirrors have it, usually that of `kafka-cluster.sh`."""
+
+
+class ProvenanceConfig(Section):
+    """Headers that say which cluster a record came from."""
+
+    drop: Annotated[tuple[str, ...], Own("provenance.drop", header_names)] = ()
+    """Headers of mirrors: records in which one of them names the target are left out."""
+    write: Annotated[str | None, Own("provenance.write", header_name)] = None
+    """Header that each record gets, with the source's `provenance.id`; unset writes none."""
 
 
 class ConnectorConfig(Section):

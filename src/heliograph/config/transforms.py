@@ -29,16 +29,18 @@ Fate = Literal["stall", "skip", "dead-letter"]
 DEAD_LETTER: Final = "dead-letter"
 RecordPart = Literal["key", "value"]
 OnStranger = Literal["fail", "pass"]
-PredicateKind = Literal["TopicNameMatches", "HasHeaderKey", "RecordIsTombstone"]
+PredicateKind = Literal["TopicNameMatches", "HasHeaderKey", "RecordIsTombstone", "HeaderNames"]
 
 
 class PredicateConfig(Section):
     """Which records a transform is for."""
 
     kind: PredicateKind
-    """The class's name, without its package."""
+    """The class's name, without its package; `HeaderNames` is Heliograph's own."""
     text: str = ""
-    """A regex for the topic's name on the target, or a header's name."""
+    """A regex for the topic's name on the target, a header's name, or what a header holds."""
+    headers: tuple[str, ...] = ()
+    """Those of which one must hold `text`, of `HeaderNames`."""
     negate: bool = False
     """Whether it is for the others."""
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from heliograph.config.schema import FlowConfig
 from heliograph.decisions.decision import Decision
 from heliograph.driver.deletions import Absences
-from heliograph.errors import BrokerError
+from heliograph.errors import BrokerError, GroupTaken, MirrorError
 from heliograph.ledger.leadership import Trouble
 from heliograph.model import FlowId, Lane, LaneId, LaneLoad, LaneProgress, SlotId, TopicName
 from heliograph.takeover.pending import PendingAdoption
@@ -54,6 +54,12 @@ class FlowState:
     """Mirrored topics to delete once no slot carries them."""
     fences: frozenset[str] = frozenset()
     """Ids of the fences of single topics by which it was planned."""
+
+    def failed(self, error: MirrorError, due_s: float) -> None:
+        """Lanes stay as they were planned last; but none begins while others copy its records."""
+        self.trouble, self.due_s = Trouble.of(error, self.trouble), due_s
+        if isinstance(error, GroupTaken):
+            self.lanes = self.known = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

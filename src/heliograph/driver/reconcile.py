@@ -472,8 +472,7 @@ class Reconciler:
     def _failed(self, state: FlowState, error: MirrorError) -> None:
         if state.trouble is None or str(state.trouble.error) != str(error):
             log.error("%s: %s; trying again every %.0f s", state.config.id, error, self.RETRY_S)
-        state.trouble = Trouble.of(error, state.trouble)
-        state.due_s = monotonic_s() + self.RETRY_S
+        state.failed(error, monotonic_s() + self.RETRY_S)
 
     def _say(self, state: FlowState, text: str, weight: Severity) -> None:
         """Each remark once, not at every refresh."""

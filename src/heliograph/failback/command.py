@@ -293,6 +293,14 @@ def _require_way_back(context: FailbackContext) -> None:
                 f"{flow.id} has there (topics, replication.policy.class, offsets)",
             ),
         )
+    if back.provenance.drop:
+        raise ConfigError(
+            str(back.id),
+            (
+                f"provenance.drop leaves out what {flow.id.source} may have lost and only "
+                f"{flow.id.target} has; take the key out until {back.id} has caught up",
+            ),
+        )
     names, renamed = naming_policy(flow), naming_policy(back)
     for topic in sorted(begun_topics(context.pair.ledger.store.view)):
         if names.target_topic(topic) == topic and renamed.target_topic(topic) != topic:

@@ -25,6 +25,7 @@ from heliograph.decisions.record import decisions_of
 from heliograph.decisions.words import decision_words
 from heliograph.errors import AuthorizerOff, BrokerError, NotAuthorised
 from heliograph.inspect.along import NOTHING_ALONG, Along, look_along
+from heliograph.inspect.brought import words_on_brought
 from heliograph.inspect.origins import words_on_origins
 from heliograph.inspect.waiting import Adoption
 from heliograph.ledger.entries import StartEntry, ledger_topic
@@ -76,6 +77,12 @@ class TopicOutlook:
     why: str
     unadopted: int = 0
     """Partitions that wait for `heliograph adopt`."""
+    adopted: bool = False
+    """Whether the flow went on where MirrorMaker 2 had come."""
+
+    @property
+    def keeps_name(self) -> bool:
+        return self.source == self.target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +158,7 @@ def plan_flows(
     finally:
         ledgers.close()
     planned = [*_with_loops(_with_shared(outlooks, config), config)]
+    planned = [*_with_brought(planned, config)]
     planned = [_with_origins(each, config) for each in planned]
     if planned and (twins := words_on_twins(seen.views.values())):
         told = tuple(_note(TopicName("clusters"), text) for text in twins)
@@ -223,12 +231,13 @@ def _outlook(
         *_notes_on_unmatched(selection),
         *_notes_on_decisions(orders),
         *_notes_on_transforms(flow, selection),
+        *_notes_on_provenance(flow, (reads.cluster, source), (writes.cluster, target)),
         *(_note(topic, f"not mirrored: {each.why}") for topic, each in sorted(fences.items())),
         *([_note(TopicName("client.rack"), rack)] if rack else ()),
     )
     return FlowPlan(
         flow=flow.id,
-        topics=tuple(_topics(selection, provisioning, source, begun, unadopted)),
+        topics=tuple(_topics(selection, provisioning, source, ledger, unadopted)),
         selection=selection,
         provisioning=provisioning,
         configs=configs.topics if follows_configs else (),
@@ -254,9 +263,11 @@ def _topics(
     selection: Selection,
     provisioning: Provisioning,
     source: ClusterView,
-    begun: frozenset[TopicName],
+    ledger: LedgerView,
     unadopted: Counter[TopicName],
 ) -> Iterator[TopicOutlook]:
+    begun = begun_topics(ledger)
+    adopted = {at.topic for at, lane in ledger.begun().items() if lane.starts[0].adopted}
     created = {topic.name for topic in provisioning.to_create}
     grown = {topic.name: topic.partitions_before for topic in provisioning.to_grow}
     for decision in selection.decisions:
@@ -273,6 +284,7 @@ def _topics(
             begun=decision.topic in begun,
             why=decision.why,
             unadopted=unadopted[decision.topic],
+            adopted=decision.topic in adopted,
         )
 
 
@@ -331,6 +343,22 @@ def _notes_on_transforms(flow: FlowConfig, selection: Selection) -> Iterator[Pla
             if flow.offsets is Offsets.PRESERVE:
                 told += "; offsets are the source's only up to the first record that is dropped"
             yield _note(name, told)
+
+
+def _notes_on_provenance(
+    flow: FlowConfig, *sides: tuple[ClusterConfig, ClusterView]
+) -> Iterator[PlanNote]:
+    """A wrong id leaves nothing out, and nobody would see it."""
+    if not flow.provenance.drop and flow.provenance.write is None:
+        return
+    for cluster, view in sides:
+        told = cluster.provenance.id
+        if told is not None and view.cluster_id is not None and told != view.cluster_id:
+            yield _note(
+                TopicName(f"{cluster.alias}.provenance.id"),
+                f"is {told}, and the cluster calls itself {view.cluster_id}; only headers that "
+                "hold the former are heeded",
+            )
 
 
 def _notes_on_ids(
@@ -413,6 +441,21 @@ def _with_loops(outlooks: Iterable[FlowPlan], config: MirrorConfig) -> Iterator[
         last = planned[found.flows[-1]]
         planned[last.flow] = replace(last, notes=(*last.notes, note))
     yield from planned.values()
+
+
+def _with_brought(outlooks: Collection[FlowPlan], config: MirrorConfig) -> Iterator[FlowPlan]:
+    kept = {each.flow: [row for row in each.topics if row.keeps_name] for each in outlooks}
+    brought = {
+        flow: [row.source for row in rows if row.adopted or row.unadopted]
+        for flow, rows in kept.items()
+    }
+    for each in outlooks:
+        fresh = [row.source for row in kept[each.flow] if not (row.begun or row.unadopted)]
+        told = tuple(
+            _problem(_named_topics(topics), text)
+            for topics, text in words_on_brought(config, each.flow, fresh, brought)
+        )
+        yield replace(each, notes=(*each.notes, *told))
 
 
 def _with_origins(outlook: FlowPlan, config: MirrorConfig) -> FlowPlan:

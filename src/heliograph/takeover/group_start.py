@@ -20,7 +20,7 @@ from heliograph.broker.group_view import GroupOffset
 from heliograph.broker.log import read_batches
 from heliograph.clock import now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
-from heliograph.errors import BrokerError, GroupActive
+from heliograph.errors import BrokerError, GroupActive, GroupTaken
 from heliograph.groups.lag_group import MIRRORED
 from heliograph.ledger.access import OpenLedger, open_ledger
 from heliograph.ledger.entries import StartEntry, new_author
@@ -53,17 +53,19 @@ def begun_by_group(
 ) -> tuple[Lane, ...]:
     """`planned` with the places where those begin that are not `carried` yet; blocks.
 
-    Raises `GroupActive` while the group has members: they copy records at this moment.
+    While nothing of the flow has begun, the group is looked at anew: slots may come late, and who
+    copied before may have gone on. Raises `GroupActive` while the group has members: they copy
+    records at this moment; `GroupTaken` where no lane need go on meanwhile.
     """
     group = flow.start_group_id
     if group is None:
         return planned
+    begun = ledgers.ask(flow.id, lambda view: frozenset(view.begun()))
     # A lane that is carried keeps the place it was given, or it would look like another one.
-    places = {lane.id: lane.start_at for lane in carried}
+    places = {lane.id: lane.start_at for lane in carried} if begun else {}
     fresh = [lane for lane in planned if lane.id not in places]
     if fresh:
-        committed = _committed(clients, flow.id, group)
-        begun = ledgers.ask(flow.id, lambda view: frozenset(view.begun()))
+        committed = _committed(clients, flow.id, group, GroupActive if begun else GroupTaken)
         newborn = [lane for lane in fresh if lane.id.source not in begun]
         places |= _places(clients, flow, group, newborn, committed)
         moved = {
@@ -77,11 +79,11 @@ def begun_by_group(
     return tuple(replace(lane, start_at=places.get(lane.id, lane.start_at)) for lane in planned)
 
 
-def _committed(clients: Clients, flow: FlowId, group: str) -> Committed:
+def _committed(clients: Clients, flow: FlowId, group: str, refusal: type[GroupActive]) -> Committed:
     groups = clients.groups(clients.source(flow))
     view = groups.describe([group]).get(group)
     if view is not None and not view.is_idle:
-        raise GroupActive(
+        raise refusal(
             f"group {group} on {flow.source} has members, so MirrorMaker 1 or another reader of "
             "that group is running; stop it, and the mirror goes on where the group committed last"
         )

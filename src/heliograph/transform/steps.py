@@ -98,8 +98,22 @@ def condition_of(config: PredicateConfig, where: Where) -> Condition | bool:
         case "HasHeaderKey":
             name = config.text
             return lambda content: any(name == key for key, _ in content[3]) != negate
+        case "HeaderNames":
+            return _names_in_headers(frozenset(config.headers), config.text.encode(), negate)
         case "RecordIsTombstone":
             return lambda content: (content[2] is None) != negate
+
+
+def _names_in_headers(headers: frozenset[str], text: bytes, negate: bool) -> Condition:
+    """Each mirror frames the id its own way, so it may stand anywhere in the header."""
+
+    def is_meant(content: Content) -> bool:
+        found = any(
+            name in headers and value is not None and text in value for name, value in content[3]
+        )
+        return found != negate
+
+    return is_meant
 
 
 class _OnColumns:

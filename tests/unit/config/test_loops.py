@@ -71,3 +71,22 @@ def test_what_the_file_says_counts_for_each_flow() -> None:
 
     assert made.loop_prevention_of(flow("AB")) is LoopPrevention.MIRRORED
     assert made.loop_prevention_of(flow("BA")) is LoopPrevention.NONE
+
+
+@pytest.mark.parametrize(("drop", "is_endless"), [("ours", False), ("theirs", True), ("", True)])
+def test_a_ring_ends_where_each_flow_writes_the_header_that_the_others_drop_by(
+    drop: str, is_endless: bool
+) -> None:
+    lines = [
+        "clusters = A, B, C",
+        *(f"{alias}.bootstrap.servers = {alias.lower()}:9092" for alias in "ABC"),
+        *(f"{alias}.provenance.id = cluster-{alias}" for alias in "ABC"),
+        f"replication.policy.class = {IDENTITY_POLICY}",
+        "provenance.write = ours",
+        *([f"provenance.drop = {drop}"] if drop else []),
+        *(f"{flow(name)}.enabled = true" for name in ("AB", "BC", "CA")),
+    ]
+
+    found = loop_findings(config_of("\n".join(lines) + "\n"))
+
+    assert any(each.is_endless for each in found) == is_endless

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -263,3 +264,24 @@ def test_both_files_may_declare_the_same_provider() -> None:
     assert same.flows
     found = problems(c=FILES["c.properties"] + declared, p=FILES["p.properties"] + other)
     assert any("is another value at" in each for each in found)
+
+
+def test_the_pipeline_of_the_guide_copies_by_key_from_where_the_group_committed() -> None:
+    guide = Path(__file__).parents[3] / "docs/guides/from-mirrormaker-1.md"
+    (by_key,) = re.findall(
+        r"```properties\n(source->target\.topics =.*?)```", guide.read_text(), re.DOTALL
+    )
+    files = around(c="bootstrap.servers=a:1\ngroup.id=mirror-group\n")
+    lines = written_as_file(command_lines(LINE, files, Findings())).splitlines()
+    kept = [line for line in lines if not line.startswith("source->target.topics =")]
+
+    config = parse_explained(
+        "\n".join([*kept, by_key]), source="mirror.properties", around=files
+    ).config
+
+    flow = flow_of(config)
+    (pipeline,) = flow.pipelines
+    assert len(kept) == len(lines) - 1
+    assert flow.topics == ()
+    assert pipeline.start_group == flow.start_group_id == "mirror-group"
+    assert "partition" not in (pipeline.sql or "partition")

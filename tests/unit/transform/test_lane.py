@@ -156,3 +156,20 @@ def test_what_was_decided_before_stays_so_unless_the_function_insists() -> None:
     done = transform.apply_as_decided(range(4), GIVEN, [False, True, True, None])
 
     assert done.contents == [None, None, GIVEN[2], GIVEN[3]]
+
+
+def test_a_header_that_names_a_cluster_is_known_however_its_mirror_frames_it() -> None:
+    names_b = PredicateConfig(kind="HeaderNames", text="cluster-b", headers=("p", "q"))
+    framed = b"\x00\x00\x00\x09cluster-b\x00\x06orders"
+    given = [
+        content(b"bare", ("p", b"cluster-b")),
+        content(b"framed", ("x", b""), ("q", framed)),
+        content(b"another cluster", ("p", b"cluster-a"), ("q", None)),
+        content(b"another header", ("r", b"cluster-b")),
+        content(b"of several hops", ("p", b"cluster-a"), ("p", b"cluster-b")),
+        content(b"none"),
+    ]
+
+    done = applied(step("Filter", predicate=names_b), to=given)
+
+    assert done == Transformed([None, None, given[2], given[3], None, given[5]])

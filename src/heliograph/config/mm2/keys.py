@@ -13,7 +13,7 @@ from heliograph.config.mm2 import inert
 from heliograph.config.pipelines import PipelineConfig
 from heliograph.config.registry import REGISTRY_TLS_KEYS, RegistryConfig
 from heliograph.config.schema import EngineConfig, FlowConfig
-from heliograph.config.sections import ClusterLoadConfig, WorkerConfig
+from heliograph.config.sections import ClusterLoadConfig, ClusterProvenance, WorkerConfig
 from heliograph.config.security import ClientRole
 
 FLOW_KEYS: Final = (*keys_of(FlowConfig), *inert.FLOW_ROWS)
@@ -22,7 +22,8 @@ API_KEYS: Final = keys_of(ApiConfig)
 REST_KEYS: Final = inert.REST_ROWS
 LOAD_KEYS: Final = keys_of(ClusterLoadConfig)
 REGISTRY_KEYS: Final = (*keys_of(RegistryConfig), *REGISTRY_TLS_KEYS)
-CLUSTER_KEYS: Final = (*LOAD_KEYS, *REGISTRY_KEYS)
+PROVENANCE_KEYS: Final = keys_of(ClusterProvenance)
+CLUSTER_KEYS: Final = (*LOAD_KEYS, *REGISTRY_KEYS, *PROVENANCE_KEYS)
 WORKER_KEYS: Final = (*keys_of(WorkerConfig), *inert.WORKER_ROWS)
 PIPELINE_KEYS: Final = keys_of(PipelineConfig)
 

@@ -20,6 +20,8 @@ from heliograph.model import ClusterAlias
 
 TRANSFORMS: Final = "transforms"
 PREDICATES: Final = "predicates"
+DROP: Final = "provenance.drop"
+WRITE: Final = "provenance.write"
 _JAVA: Final = "org.apache.kafka.connect.transforms."
 _COLUMNS: Final = "write a function on columns, `type = module:function`"
 _STRUCTS: Final[Mapping[str, str]] = {
@@ -79,9 +81,44 @@ def read_transforms(
         if step is not None:
             found.append(step.model_copy(update={"timeout_ms": flow.transform_timeout_ms}))
     _report_names_too_early(found, resolved.plugins, findings)
+    first, last = _provenance(flow, resolved, clusters, findings)
     _report_strays(resolved, TRANSFORMS, flow.transform_aliases, findings)
     _report_strays(resolved, PREDICATES, flow.predicate_aliases, findings)
-    return tuple(found)
+    return (*first, *found, *last)
+
+
+def _provenance(
+    flow: FlowConfig,
+    resolved: ResolvedFlow,
+    clusters: Mapping[ClusterAlias, ClusterConfig],
+    findings: Findings,
+) -> tuple[list[TransformConfig], list[TransformConfig]]:
+    """What `provenance.drop` and `provenance.write` do, before and behind all others."""
+    first: list[TransformConfig] = []
+    last: list[TransformConfig] = []
+    drop, write = flow.provenance.drop, flow.provenance.write
+    if drop and (known := _id_of(flow.id.target, DROP, resolved, clusters, findings)):
+        named = PredicateConfig(kind="HeaderNames", text=known, headers=drop)
+        first.append(TransformConfig(name=DROP, kind="Filter", predicate=named))
+    if write and (known := _id_of(flow.id.source, WRITE, resolved, clusters, findings)):
+        added = TransformConfig(name=WRITE, kind="InsertHeader", headers=(write,), literal=known)
+        last.append(added)
+    return first, last
+
+
+def _id_of(
+    alias: ClusterAlias,
+    key: str,
+    resolved: ResolvedFlow,
+    clusters: Mapping[ClusterAlias, ClusterConfig],
+    findings: Findings,
+) -> str | None:
+    if alias not in clusters:
+        return None
+    found = clusters[alias].provenance.id
+    if found is None and not findings.about(f"{alias}.provenance.id"):
+        findings.problem(resolved.keys[key], f"needs `{alias}.provenance.id`, the cluster's id")
+    return found
 
 
 def _alias_of(place: str) -> str:

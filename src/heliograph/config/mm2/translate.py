@@ -17,6 +17,7 @@ from heliograph.config.mm2.keys import (
     FLOW_KEYS,
     LOAD_KEYS,
     PIPELINE_KEYS,
+    PROVENANCE_KEYS,
     REGISTRY_KEYS,
     REST_KEYS,
     WORKER_KEYS,
@@ -36,7 +37,7 @@ from heliograph.config.schema import (
     FlowLimits,
     MirrorConfig,
 )
-from heliograph.config.sections import ClusterLoadConfig, WorkerConfig
+from heliograph.config.sections import ClusterLoadConfig, ClusterProvenance, WorkerConfig
 from heliograph.config.tls.java_security import ReadBytes, read_security
 from heliograph.model import ClusterAlias, FlowId
 
@@ -140,6 +141,7 @@ def _cluster(
     worker = _read_fields(WORKER_KEYS, resolved.worker, findings)
     load = _read_fields(LOAD_KEYS, resolved.keys, findings)
     registry = _registry(resolved, read_bytes, findings)
+    provenance = _read_fields(PROVENANCE_KEYS, resolved.keys, findings)
     security = read_security(resolved.security, read_bytes, findings, bootstrap or ())
     if bootstrap is None:
         return None
@@ -154,6 +156,7 @@ def _cluster(
         load=ClusterLoadConfig.model_validate(load),
         worker=WorkerConfig.model_validate(worker),
         registry=registry,
+        provenance=ClusterProvenance.model_validate(provenance),
     )
 
 

@@ -21,6 +21,7 @@ _LIST_SEPARATOR: Final = re.compile(r"\s*,\s*")
 _HOST_PORT: Final = re.compile(
     r"(?:[A-Za-z0-9_+-]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:,\[\]]+):(\d{1,5})"
 )
+_CLUSTER_ID_CHARS_MIN: Final = 8
 _TOPIC_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._-]+")
 _BY_DURATION: Final = "by_duration"
 _DURATION: Final = re.compile(
@@ -190,6 +191,23 @@ def part_of_a_name(value: str) -> str:
         raise BadValue("empty, so a topic's source could not be read from its name")
     if _TOPIC_CHARACTERS.fullmatch(value) is None:
         raise BadValue("not allowed in a topic name: use letters, digits, `.`, `_`, `-`")
+    return value
+
+
+def header_name(value: str) -> str:
+    if not value or any(each.isspace() for each in value):
+        raise BadValue("not the name of a header: empty, or with a blank in it")
+    return value
+
+
+def header_names(value: str) -> tuple[str, ...]:
+    return tuple(header_name(word) for word in words(value))
+
+
+def cluster_id(value: str) -> str:
+    """It is looked for anywhere in a header, so it must not be there by chance."""
+    if len(value) < _CLUSTER_ID_CHARS_MIN or not value.isascii() or not value.isprintable():
+        raise BadValue(f"not a cluster's id: {_CLUSTER_ID_CHARS_MIN} letters or more of ASCII")
     return value
 
 

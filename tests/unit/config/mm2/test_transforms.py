@@ -148,3 +148,50 @@ def test_a_transform_that_changed_acts_at_once_and_is_told_by_its_alias() -> Non
     assert [(each.what, each.effect) for each in found.changes] == [
         ("A->B: transform a: changed", Effect.AT_ONCE)
     ]
+
+
+IDS = ("A.provenance.id = cluster-a-0000", "B.provenance.id = cluster-b-0000")
+
+
+def test_headers_that_name_the_target_are_dropped_first_and_ours_is_written_last() -> None:
+    found = transforms(
+        *IDS,
+        "A->B.provenance.drop = __replicator_id, ours",
+        "A->B.provenance.write = ours",
+        "A->B.transforms = own",
+        f"A->B.transforms.own.type = {FUNCTIONS}:same",
+    )
+
+    first, own, last = found
+    assert (first.kind, first.predicate) == (
+        "Filter",
+        PredicateConfig(
+            kind="HeaderNames", text="cluster-b-0000", headers=("__replicator_id", "ours")
+        ),
+    )
+    assert own.name == "own"
+    assert (last.kind, last.headers, last.literal) == (
+        "InsertHeader",
+        ("ours",),
+        "cluster-a-0000",
+    )
+
+
+def test_a_flow_that_says_nothing_of_provenance_opens_no_record() -> None:
+    assert transforms(*IDS) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "needed"),
+    [("A->B.provenance.drop = h", "B"), ("A->B.provenance.write = h", "A")],
+)
+def test_headers_need_the_id_of_the_cluster_they_name(line: str, needed: str) -> None:
+    assert f"needs `{needed}.provenance.id`" in problems(line)
+
+
+def test_an_id_so_short_that_it_would_be_found_by_chance_is_none() -> None:
+    found = problems("B.provenance.id = B", "A->B.provenance.drop = h")
+
+    assert "B.provenance.id" in found
+    assert "8 letters or more" in found
+    assert "needs" not in found
