@@ -35,8 +35,6 @@ What is left out, since the product does not promise it or is known not to hold 
 - a source that is compacted between two slots that carry one lane at the same time, or before a
   batch of a dead slot arrives: the two lay out other records at the same positions, and runs that
   come late send the map to other offsets;
-- others that write into a mirrored topic whose retention takes all since the lane's last head,
-  while no leader remembers the flow's producer: what they wrote passes for the lane's own;
 - others that write into a mirrored topic while a batch of the lane is above its high watermark: a
   resume that meets as many records of theirs below it takes those for the batch, and the map names
   their offsets until the lane resumes again;

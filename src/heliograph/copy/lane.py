@@ -122,7 +122,7 @@ class CarriedLane:
         is on its way."""
         reached = self.reached
         self.unreported = True
-        reached.position = cursor.position
+        reached.position = reached.sent_position = cursor.position
         reached.read_to(cursor.next_offset, cursor.leader_epoch)
         reached.target_next_offset = cursor.target_offset
         reached.identical = identical
@@ -180,14 +180,12 @@ class CarriedLane:
     @property
     def source_point(self) -> SourcePoint | None:
         """The last of the source that this slot knows to be mirrored."""
-        reached = self.reached
-        if reached.source_leader_epoch < 0:
-            return None
-        return SourcePoint(
-            position=reached.position,
-            next_offset=reached.source_next_offset,
-            leader_epoch=reached.source_leader_epoch,
-        )
+        return self.reached.source_point
+
+    @property
+    def sure_position(self) -> int | None:
+        """Where this slot knows the lane to stand; None while it may have sent more."""
+        return self.reached.sure_position
 
     @property
     def is_drained(self) -> bool:
@@ -209,7 +207,9 @@ class CarriedLane:
             running.probing = True
         self.in_flight += 1
         self.unreported = True
-        return running.outgoing.popleft()
+        batch = running.outgoing.popleft()
+        self.reached.sent_position = batch.position + batch.record_count
+        return batch
 
     def _may_be_forgotten(self) -> bool:
         """Whether the target may have forgotten the producer since the last acknowledgement.

@@ -378,3 +378,24 @@ def test_a_lane_that_must_not_go_on_keeps_the_epoch_it_is_held_to() -> None:
     )
 
     assert scene.lane.source_point == SourcePoint(position=9, next_offset=10, leader_epoch=4)
+
+
+def test_a_lane_knows_where_it_stands_unless_what_it_sent_is_unanswered() -> None:
+    scene = Scene()
+    running = scene.run()
+    scene.lane.enqueue(running, chunk(running), [], 0)
+    before = scene.lane.sure_position
+
+    answer = scene.send()
+    while_sent = scene.lane.sure_position
+    answer()
+
+    assert (before, while_sent, scene.lane.sure_position) == (0, None, RECORDS)
+
+
+def test_a_lane_that_must_not_go_on_does_not_know_where_it_stands() -> None:
+    scene = Scene()
+
+    scene.look_up(Blocked(reason=StallReason.UNEXPLAINED_LOG, detail="why", position=9))
+
+    assert scene.lane.sure_position is None
