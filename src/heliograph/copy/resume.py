@@ -63,6 +63,7 @@ from heliograph.ledger.locate import (
     Unexplained,
     contradicts_head,
     if_lasting,
+    is_of_earlier_topic,
     is_other_topic,
     locate,
     source_next_offset,
@@ -348,6 +349,13 @@ def _resume_at(
 ) -> ResumePoint | Blocked:
     record = _begun(flow, lane)
     runs = record.runs
+    if is_of_earlier_topic(record, position):
+        detail = (
+            f"{lane.spec.target}: lost records of the topic that {lane.spec.id.source} was before "
+            "it was created again; `heliograph reset` says where the lane goes on"
+        )
+        blocked = _blocked(StallReason.TARGET_LOST_RECORDS, detail, record, position)
+        return replace(blocked, retry_s=RETRY_S)
     if contradicts_head(record, position):
         detail = (
             f"{lane.spec.target}: the ledger's runs put position {position} at source offset "

@@ -214,6 +214,18 @@ def source_next_offset(record: LaneRecord, position: int) -> int:
     return mapped
 
 
+def is_of_earlier_topic(record: LaneRecord, position: int) -> bool:
+    """Whether the record at `position` came from a source topic that was deleted since, so that
+    the offset the runs have for it is not one of the topic there is."""
+    last = record.starts[-1]
+    if position >= last.position:
+        return False
+    then = next(
+        (each for each in reversed(record.starts) if each.position <= position), record.starts[0]
+    )
+    return is_other_topic(then.source_topic_id, last.source_topic_id)
+
+
 def contradicts_head(record: LaneRecord, position: int) -> bool:
     """Whether the runs put `position` at a source offset that the lane had passed before.
 

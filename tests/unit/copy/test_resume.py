@@ -422,6 +422,24 @@ def test_a_lane_restarted_on_an_emptied_target_skips_nothing_of_the_new_topic() 
     assert at(stage.resume(*entries, again, spec=spec)) == (1_000, 0, 1_500)
 
 
+def test_what_a_target_lost_of_a_topic_that_is_gone_is_not_filled_from_the_new_one(
+    behind_for_long: None,
+) -> None:
+    """The log ends among the records of the old topic: their offsets are other records now."""
+    stage = Stage()
+    stage.own(0, 4)
+    first, second = (TopicId(f"{n}b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11") for n in (0, 1))
+    again = start(10, target=10, source_topic_id=second, author=new_author())
+
+    found = stage.resume(
+        start(source_topic_id=first), again, spec=replace(SPEC, source_topic_id=second)
+    )
+
+    assert refused(found) == (StallReason.TARGET_LOST_RECORDS, 4)
+    assert isinstance(found, Blocked)
+    assert found.retry_s is not None
+
+
 def test_a_log_that_no_run_explains_needs_a_decision() -> None:
     stage = Stage()
     stage.own(0, 10)
