@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tests.sim.net import Side
 
 UNPROMISED: Final = (
-    ("compact source", {"freeze", "second carrier", "late"}),
     ("foreign", {"lose target"}),
     ("recreate source", {"freeze", "second carrier"}),
     ("lose source", {"target retention", "source retention", "compact source"}),

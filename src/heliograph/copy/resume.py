@@ -397,19 +397,23 @@ async def _scan_log(
         return found, 0
     foreign = log.end - record.runs.target_offset_at(found.position)
     corrected = scan.corrected(found.position, log.end)
+    # Up to where the map was written when it was read: what a successor writes behind that is
+    # not this lane's to move, should this entry be late.
+    end_position = max(record.runs.written_until, found.position)
+    if is_other_topic(record.starts[-1].source_topic_id, lane.spec.source_topic_id):
+        # What comes next is the new start's to say, and that may be in the ledger by now.
+        corrected = [run for run in corrected if run.position < found.position]
+        end_position = found.position
     if corrected:
         flow.counted.corrections += 1
         source = lane.spec.id.source
-        # Up to where the map was written when it was read: what a successor writes behind that is
-        # not this lane's to move, should this entry be late.
-        ends = (record.runs.written_until, found.position, corrected[-1].position + 1)
         await flow.ledger.write_or_refuse(
             runs_entries(
                 source.topic,
                 source.partition,
                 corrected,
                 author=new_author(),
-                end_position=max(ends),
+                end_position=max(end_position, corrected[-1].position + 1),
             )
         )
         await flow.ledger.catch_up()

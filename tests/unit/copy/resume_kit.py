@@ -120,7 +120,7 @@ def flow_entry() -> FlowEntry:
     )
 
 
-def corrections(stage: Stage) -> list[RunsEntry]:
+def corrections(stage: Stage, *, first: int = 1) -> list[RunsEntry]:
     """What the last resume wrote into the ledger."""
 
     async def read() -> list[RunsEntry]:
@@ -132,7 +132,7 @@ def corrections(stage: Stage) -> list[RunsEntry]:
                 entry = decode(record.key or b"", record.value)
                 if isinstance(entry, RunsEntry):
                     found.append(entry)
-        return found[1:]
+        return found[first:]
 
     return asyncio.run(read())
 

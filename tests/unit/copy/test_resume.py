@@ -422,6 +422,23 @@ def test_a_lane_restarted_on_an_emptied_target_skips_nothing_of_the_new_topic() 
     assert at(stage.resume(*entries, again, spec=spec)) == (1_000, 0, 1_500)
 
 
+def test_a_correction_says_nothing_of_what_a_new_start_begins_with() -> None:
+    """The driver's start may be in the ledger before this slot's word about the old topic."""
+    stage = Stage()
+    stage.own(0, 10)
+    append_foreign(stage.written, 3)
+    stage.own(10, 5)
+    append_foreign(stage.written, 2)
+    first, second = (TopicId(f"{n}b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11") for n in (0, 1))
+
+    blocked = stage.resume(start(source_topic_id=first), spec=replace(SPEC, source_topic_id=second))
+
+    (written,) = corrections(stage, first=0)
+    assert refused(blocked) == (StallReason.TOPIC_RECREATED, 15)
+    assert [run.position for run in written.runs] == [10]
+    assert written.end_position == 15
+
+
 def test_what_a_target_lost_of_a_topic_that_is_gone_is_not_filled_from_the_new_one(
     behind_for_long: None,
 ) -> None:
