@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.sim.net import Side
 
 UNPROMISED: Final = (
+    ("compact source", {"freeze", "second carrier", "late"}),
     ("foreign", {"lose target"}),
     ("recreate source", {"freeze", "second carrier"}),
     ("lose source", {"target retention", "source retention", "compact source"}),

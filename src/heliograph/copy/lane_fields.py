@@ -29,6 +29,8 @@ class Reached:
     """-1 until the target's log said where the lane is."""
     identical: bool = False
     foreign_records: int = 0
+    source_topic_id: TopicId | None = None
+    """Whose offsets these are: the driver may name another topic meanwhile."""
     target_topic_id: TopicId | None = None
     """None until the lane has run here, and while it must not."""
     target_key: bytes = b""
@@ -42,6 +44,7 @@ class Reached:
 
     @property
     def source_point(self) -> SourcePoint | None:
+        """The last of the source that this slot knows to be mirrored."""
         if self.source_leader_epoch < 0:
             return None
         return SourcePoint(
