@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UNPROMISED: Final = (
     ("compact source", {"freeze", "second carrier", "late"}),
-    ("foreign", {"target retention", "lose target"}),
+    ("foreign", {"lose target"}),
     ("recreate source", {"freeze", "second carrier"}),
     ("lose source", {"target retention", "source retention", "compact source"}),
 )

@@ -256,6 +256,12 @@ class World:
         until = log.last_stable_offset if of_source else log.high_watermark
         log.delete_before(log.start + int((until - log.start) * share))
 
+    def tells_nothing_of(self, partition: int) -> bool:
+        """Whether all of the lane's was deleted on the target, and its producer forgotten."""
+        log, copied = self.target_log(partition), self.truth[partition].copied
+        is_gone = not copied or copied[-1].target_offset < log.start
+        return is_gone and log.start > 0 and self.producer_id not in log.producers
+
     def compact_source(self, partition: int) -> None:
         log, lane = self.source_log(partition), self.truth[partition]
         newest: dict[int, int] = {}

@@ -75,6 +75,10 @@ class Resumable(Protocol):
     def source_point(self) -> SourcePoint | None:
         """The last of the source that its slot knows to be mirrored; the ledger may know less."""
 
+    @property
+    def sure_position(self) -> int | None:
+        """Where its slot knows the lane to stand; None where it sent what was not answered."""
+
 
 L = TypeVar("L", bound=Resumable)
 Report = Callable[[L, Found], None]

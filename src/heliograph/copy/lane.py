@@ -120,12 +120,11 @@ class CarriedLane:
     ) -> Running:
         """The phase of a lane of which all before the cursor is in the target and nothing after it
         is on its way."""
-        reached = self.reached
-        self.unreported = True
-        reached.position = cursor.position
+        reached, self.unreported = self.reached, True
+        reached.position = reached.sent_position = cursor.position
         reached.read_to(cursor.next_offset, cursor.leader_epoch)
-        reached.target_next_offset = cursor.target_offset
-        reached.identical = identical
+        reached.target_next_offset, reached.identical = cursor.target_offset, identical
+        reached.source_topic_id = self.spec.source_topic_id
         reached.target_topic_id = target_topic_id
         reached.target_key = topic_key(target_topic_id)
         return Running(
@@ -179,15 +178,11 @@ class CarriedLane:
 
     @property
     def source_point(self) -> SourcePoint | None:
-        """The last of the source that this slot knows to be mirrored."""
-        reached = self.reached
-        if reached.source_leader_epoch < 0:
-            return None
-        return SourcePoint(
-            position=reached.position,
-            next_offset=reached.source_next_offset,
-            leader_epoch=reached.source_leader_epoch,
-        )
+        return self.reached.source_point
+
+    @property
+    def sure_position(self) -> int | None:
+        return self.reached.sure_position
 
     @property
     def is_drained(self) -> bool:
@@ -207,9 +202,10 @@ class CarriedLane:
         """The batch to send next, in flight from here on."""
         if not self.in_flight and self._may_be_forgotten():
             running.probing = True
-        self.in_flight += 1
-        self.unreported = True
-        return running.outgoing.popleft()
+        self.in_flight, self.unreported = self.in_flight + 1, True
+        batch = running.outgoing.popleft()
+        self.reached.sent_position = batch.position + batch.record_count
+        return batch
 
     def _may_be_forgotten(self) -> bool:
         """Whether the target may have forgotten the producer since the last acknowledgement.
@@ -438,7 +434,7 @@ class CarriedLane:
             source_next_offset=reached.source_next_offset,
             source_end_offset=max(self.source_seen.end_offset, reached.source_next_offset),
             target_next_offset=reached.target_next_offset,
-            source_topic_id=self.spec.source_topic_id,
+            source_topic_id=reached.source_topic_id,
             target_topic_id=reached.target_topic_id,
             at_ms=_heard_ms(state),
             state=badge(state),
@@ -468,10 +464,12 @@ class CarriedLane:
         source = self.spec.id.source
         record = self.flow.ledger.view.begun_lane(source.topic, source.partition)
         position = next_offset = target_next_offset = 0
+        source_topic_id = self.spec.source_topic_id
         leader_epoch: int | None = None
         if record is not None:
             anchor = anchor_of(record)
             position, target_next_offset = anchor.position, anchor.target_offset
+            source_topic_id = record.starts[-1].source_topic_id
             next_offset = source_next_offset(record, position)
             if record.head is not None and record.head.source_next_offset == next_offset:
                 leader_epoch = record.head.source_leader_epoch
@@ -480,6 +478,7 @@ class CarriedLane:
             position=position,
             source_next_offset=next_offset,
             source_end_offset=next_offset,
+            source_topic_id=source_topic_id,
             target_next_offset=target_next_offset,
             source_leader_epoch=leader_epoch,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from heliograph.clock import now_ms
-from heliograph.copy.chunk import OutgoingBatch
+from heliograph.copy.chunk import OutgoingBatch, SourcePoint
 from heliograph.model import LATENCY_BUCKETS_MS, OffsetRange, TopicId
 from heliograph.transform.record import Failure
 
@@ -29,6 +29,8 @@ class Reached:
     """-1 until the target's log said where the lane is."""
     identical: bool = False
     foreign_records: int = 0
+    source_topic_id: TopicId | None = None
+    """Whose offsets these are: the driver may name another topic meanwhile."""
     target_topic_id: TopicId | None = None
     """None until the lane has run here, and while it must not."""
     target_key: bytes = b""
@@ -37,6 +39,25 @@ class Reached:
     """When the last batch was acknowledged."""
     acked_timestamp_ms: int = -1
     """The newest timestamp in it."""
+    sent_position: int = 0
+    """Behind all that was sent, answered or not, since the target's log said where the lane is."""
+
+    @property
+    def source_point(self) -> SourcePoint | None:
+        """The last of the source that this slot knows to be mirrored."""
+        if self.source_leader_epoch < 0:
+            return None
+        return SourcePoint(
+            position=self.position,
+            next_offset=self.source_next_offset,
+            leader_epoch=self.source_leader_epoch,
+        )
+
+    @property
+    def sure_position(self) -> int | None:
+        """Where the lane stands, unless something that was sent is unanswered."""
+        is_known = self.target_topic_id is not None and self.sent_position <= self.position
+        return self.position if is_known else None
 
     def read_to(self, next_offset: int, leader_epoch: int) -> None:
         """All of the source before this offset is in the target, or was dropped."""

@@ -37,6 +37,7 @@ from heliograph.copy.found import (
 )
 from heliograph.copy.last_record import as_last_record_says, is_in_doubt
 from heliograph.copy.newborn import begin_lanes
+from heliograph.copy.nothing_left import as_known_otherwise, why_unknown
 from heliograph.copy.phases import RETRY_S, source_recreated
 from heliograph.copy.source_check import SourceCheck, as_source_says, by_leader, check_source
 from heliograph.copy.strays import find_strays
@@ -54,6 +55,7 @@ from heliograph.ledger.locate import (
     At,
     LogState,
     NeedsScan,
+    NothingLeft,
     RecordsMissing,
     Scan,
     TargetRecreated,
@@ -61,6 +63,7 @@ from heliograph.ledger.locate import (
     Unexplained,
     contradicts_head,
     if_lasting,
+    is_of_earlier_topic,
     is_other_topic,
     locate,
     source_next_offset,
@@ -74,6 +77,9 @@ _FLUSH_S_MAX: Final = 10.0
 BEHIND_S_MAX: Final = 5.0
 """How long a log may end before what the map says. A leader learns soon what its followers have;
 what takes longer is a wrong map, or a target that lost records."""
+
+_Scanned = At | AheadOfEnd | RecordsMissing | NothingLeft | SourceTrouble
+_Place = At | TargetRecreated | Truncated | RecordsMissing | NothingLeft | Unexplained
 
 
 async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) -> None:
@@ -225,6 +231,8 @@ async def _resume_point(
         return LeaderMoved(f"cluster {flow.target.alias}: {lane.spec.target} is gone")
     start = record.starts[-1]
     found, foreign = await _located(flow, lane, record, log, target_topic.id)
+    if isinstance(found, SourceTrouble):
+        return found
     if isinstance(found, TargetRecreated):
         detail = (
             f"{lane.spec.target} is not the topic this lane began to write; `heliograph reset` "
@@ -246,6 +254,9 @@ async def _resume_point(
         case Unexplained(position=position):
             detail = f"{lane.spec.target}: no run explains position {position}"
             return _blocked(StallReason.UNEXPLAINED_LOG, detail, record, position)
+        case NothingLeft(position=position):
+            detail = why_unknown(lane, record, found)
+            return _blocked(StallReason.UNEXPLAINED_LOG, detail, record, position)
         case At():
             at = _resume_at(flow, lane, found.position, log, target_topic.id, foreign)
             if isinstance(at, Blocked):
@@ -263,7 +274,7 @@ async def _resume_point(
 
 async def _located(
     flow: Flow, lane: Resumable, record: LaneRecord, log: LogState, target_topic_id: TopicId
-) -> tuple[At | TargetRecreated | Truncated | RecordsMissing | Unexplained, int]:
+) -> tuple[_Place | SourceTrouble, int]:
     """Where the lane stands, our batches read where log and ledger do not settle it.
 
     Also returns the records of others that the map did not know of. Raises `LeaderMoved` while the
@@ -341,6 +352,13 @@ def _resume_at(
 ) -> ResumePoint | Blocked:
     record = _begun(flow, lane)
     runs = record.runs
+    if is_of_earlier_topic(record, position):
+        detail = (
+            f"{lane.spec.target}: lost records of the topic that {lane.spec.id.source} was before "
+            "it was created again; `heliograph reset` says where the lane goes on"
+        )
+        blocked = _blocked(StallReason.TARGET_LOST_RECORDS, detail, record, position)
+        return replace(blocked, retry_s=RETRY_S)
     if contradicts_head(record, position):
         detail = (
             f"{lane.spec.target}: the ledger's runs put position {position} at source offset "
@@ -370,7 +388,7 @@ async def _scan_log(
     needs: NeedsScan,
     *,
     is_lasting: bool,
-) -> tuple[At | AheadOfEnd | RecordsMissing, int]:
+) -> tuple[_Scanned, int]:
     """Read our batches; correct the map where they lie elsewhere than it says.
 
     Also returns the records of others that the map did not know of. `is_lasting`: the log has ended
@@ -382,23 +400,29 @@ async def _scan_log(
     async for header, _ in read_batches(flow.target, lane.spec.target, scan.read_from, log.end):
         if header.producer_id == flow.stamp.producer_id:
             scan.see(header)
-    found = scan.found(only_ours=True)
-    if isinstance(found, AheadOfEnd | RecordsMissing):
+    found: _Scanned = scan.found()
+    if isinstance(found, NothingLeft):
+        found = await as_known_otherwise(flow, lane, record, found)
+    if not isinstance(found, At):
         return found, 0
     foreign = log.end - record.runs.target_offset_at(found.position)
     corrected = scan.corrected(found.position, log.end)
+    # Up to where the map was written when it was read: what a successor writes behind that is
+    # not this lane's to move, should this entry be late.
+    end_position = max(record.runs.written_until, found.position)
+    if is_other_topic(record.starts[-1].source_topic_id, lane.spec.source_topic_id):
+        # What comes next is the new start's to say, and that may be in the ledger by now.
+        corrected = [run for run in corrected if run.position < found.position]
+        end_position = found.position
     if corrected:
         flow.counted.corrections += 1
         source = lane.spec.id.source
-        # Up to where the map was written when it was read: what a successor writes behind that is
-        # not this lane's to move, should this entry be late.
         runs = record.runs
         lowers = is_lasting or any(
             run.position < found.position
             and run.target_offset < runs.target_offset_at(run.position)
             for run in corrected
         )
-        ends = (runs.written_until, found.position, corrected[-1].position + 1)
         await flow.ledger.write_or_refuse(
             runs_entries(
                 source.topic,
@@ -407,7 +431,7 @@ async def _scan_log(
                 # Late it changes nothing, but where the target has lost records of others. Behind
                 # our last record the log may have grown since it was read, so that alone is none.
                 author=new_author() if lowers else new_corrector(),
-                end_position=max(ends),
+                end_position=max(end_position, corrected[-1].position + 1),
             )
         )
         await flow.ledger.catch_up()

@@ -222,8 +222,9 @@ async def _scanned(
 ) -> Settled:
     scan, runs = Scan(location.record, needs, log), location.record.runs
     await _read_own(pair, location.target, scan, log.end)
-    # Since the failover clients write there too: what was deleted may be theirs.
-    found = scan.found(only_ours=False)
+    # Where nothing is left it goes by the anchor: clients write there since the failover, so what
+    # was deleted may be theirs.
+    found = scan.found()
     if isinstance(found, AheadOfEnd):
         raise _ahead(location)
     if isinstance(found, RecordsMissing):

@@ -12,14 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from heliograph.broker.cluster import EARLIEST, LATEST
+from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
+from heliograph.broker.log import read_batches
 from heliograph.clock import now_ms
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.errors import BrokerError, MirrorError
 from heliograph.inspect.status import StatusReader
 from heliograph.ledger.access import lease_ledger, require_unled
 from heliograph.ledger.entries import Entry, StartEntry, Tombstone, new_author
-from heliograph.ledger.locate import is_other_topic
+from heliograph.ledger.locate import anchor_of, is_other_topic
 from heliograph.ledger.locations import LaneLocation, Wanted
 from heliograph.ledger.view import LedgerView
 from heliograph.model import FlowId, LaneId, TopicId, TopicPartition
@@ -138,23 +139,43 @@ async def _plan(reader: StatusReader, flow: FlowConfig, to: Destination) -> list
     await source.refresh({partition.topic for partition in partitions})
     first = await source.list_offsets(partitions, EARLIEST)
     end = await source.list_offsets(partitions, LATEST, read_committed=flow.read_committed)
-    target_end = await target.list_offsets([location.target for location in locations], LATEST)
+    at_target = [location.target for location in locations]
+    target_first = await target.list_offsets(at_target, EARLIEST)
+    target_end = await target.list_offsets(at_target, LATEST)
+    flow_entry = reader.ledger(flow.id).view.flow
+    producer_id = -1 if flow_entry is None else flow_entry.producer_id
     planned: list[_Planned] = []
     for location in locations:
         at = location.lane.source
         bounds = _known(first[at]), _known(end[at])
+        log = _known(target_first[location.target]), _known(target_end[location.target])
         source_topic, target_topic = source.topic(at.topic), target.topic(location.target.topic)
         planned.append(
             _planned(
                 location,
                 chosen[location.lane],
                 bounds,
-                target_end=_known(target_end[location.target]),
+                target_end=log[1],
+                nothing_left=await _is_nothing_left(target, location, log, producer_id),
                 source_topic_id=None if source_topic is None else source_topic.id,
                 target_topic_id=None if target_topic is None else target_topic.id,
             )
         )
     return planned
+
+
+async def _is_nothing_left(
+    target: Cluster, location: LaneLocation, log: tuple[int, int], producer_id: int
+) -> bool:
+    """Whether the target has deleted all since the lane's head and forgotten who wrote it: no
+    mirror finds the lane's place then (`copy.nothing_left`)."""
+    start, end = log
+    if location.last_sequence >= 0 or start <= anchor_of(location.record).target_offset:
+        return False
+    async for header, _ in read_batches(target, location.target, start, end):
+        if header.producer_id == producer_id:
+            return False
+    return True
 
 
 def _known(offset: int | BrokerError) -> int:
@@ -169,6 +190,7 @@ def _planned(
     bounds: tuple[int, int],
     *,
     target_end: int,
+    nothing_left: bool,
     source_topic_id: TopicId | None,
     target_topic_id: TopicId | None,
 ) -> _Planned:
@@ -183,7 +205,9 @@ def _planned(
     other_target = is_other_topic(last.target_topic_id, target_topic_id)
     # A target that lost records ends before where the map says, and the map is of no use any more.
     is_cut = not other_target and target_end < location.target_next_offset
-    _require_place(location, other_target=other_target, is_cut=is_cut)
+    # Nor is one that ends before what is left of the log.
+    is_lost = not other_target and (is_cut or nothing_left)
+    _require_place(location, other_target=other_target, is_lost=is_lost)
     position = 0 if other_target else location.position
     # The first start at a position counts, so one that follows at once takes the other's key.
     keeps_key = not other_target and last.position == position
@@ -192,16 +216,17 @@ def _planned(
         position=position,
         author=last.author if keeps_key else new_author(),
         source_offset=offset,
-        target_offset=target_end if other_target or is_cut else location.target_next_offset,
+        target_offset=target_end if other_target or is_lost else location.target_next_offset,
         source_topic_id=source_topic_id or last.source_topic_id,
         target_topic_id=target_topic_id or last.target_topic_id,
         at_ms=now_ms(),
-        adopted=is_cut or (last.adopted and not other_target),
+        adopted=is_lost or (last.adopted and not other_target),
     )
     remarks = [
         *["source topic recreated"] * other_source,
         *["target topic recreated"] * other_target,
         *["target lost records"] * is_cut,
+        *["nothing since its last head is left on the target"] * (is_lost and not is_cut),
     ]
     reset = LaneReset(
         lane=location.lane,
@@ -211,11 +236,11 @@ def _planned(
         offset=offset,
         remark=", ".join(remarks),
     )
-    anew = other_target or is_cut
+    anew = other_target or is_lost
     return _Planned(location=location, reset=reset, start=start, begins_anew=anew)
 
 
-def _require_place(location: LaneLocation, *, other_target: bool, is_cut: bool) -> None:
+def _require_place(location: LaneLocation, *, other_target: bool, is_lost: bool) -> None:
     """Raises `MirrorError` where a start could not be told apart from what the target has."""
     if other_target and location.last_sequence >= 0:
         raise MirrorError(
@@ -223,7 +248,7 @@ def _require_place(location: LaneLocation, *, other_target: bool, is_cut: bool) 
             "flow; delete it, let the mirror create it again, then reset the lane"
         )
     # Behind the end of a log that was cut nothing of ours can be, whatever the head says.
-    if not (other_target or location.exact or is_cut) and location.position:
+    if not (other_target or location.exact or is_lost) and location.position:
         raise MirrorError(
             f"{location.lane}: its exact position is unknown; run the mirror once first"
         )

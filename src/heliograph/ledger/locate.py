@@ -87,6 +87,17 @@ class RecordsMissing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NothingLeft:
+    """All that came behind the anchor was deleted, and the leader has forgotten the producer: what
+    was deleted may be ours, or others'."""
+
+    position: int
+    """The anchor's: all before it was appended."""
+    deleted: int
+    """Offsets that tell nothing; at most so many of our records were among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRecreated:
     """The target topic is not the one the lane wrote: nothing in its log says how far it came."""
 
@@ -203,6 +214,18 @@ def source_next_offset(record: LaneRecord, position: int) -> int:
     return mapped
 
 
+def is_of_earlier_topic(record: LaneRecord, position: int) -> bool:
+    """Whether the record at `position` came from a source topic that was deleted since, so that
+    the offset the runs have for it is not one of the topic there is."""
+    last = record.starts[-1]
+    if position >= last.position:
+        return False
+    then = next(
+        (each for each in reversed(record.starts) if each.position <= position), record.starts[0]
+    )
+    return is_other_topic(then.source_topic_id, last.source_topic_id)
+
+
 def contradicts_head(record: LaneRecord, position: int) -> bool:
     """Whether the runs put `position` at a source offset that the lane had passed before.
 
@@ -271,22 +294,20 @@ class Scan:
         self._correction.see(first, count, header.base_offset)
         self._own_end = header.base_offset + count
 
-    def found(self, *, only_ours: bool) -> At | AheadOfEnd | RecordsMissing:
-        """Once all batches were seen. `only_ours`: nobody but this flow writes there."""
+    def found(self) -> At | AheadOfEnd | RecordsMissing | NothingLeft:
+        """Once all batches were seen."""
         if self._missing is not None:
             return self._missing
         position = self._correction.position
-        is_deleted = position is None and self._log.start > self._anchor.target_offset
+        deleted = self._log.start - self._anchor.target_offset
         if self._remembered is not None:
-            if is_deleted:
+            if position is None and deleted > 0:
                 position = self._remembered
             elif (position or self._anchor.position) < self._remembered:
                 return AheadOfEnd(position=self._remembered)
-        if position is None:
-            # What lay between was deleted on the target; while only we write there, it was ours.
-            deleted = max(0, self._log.start - self._anchor.target_offset)
-            position = self._anchor.position + (deleted if only_ours else 0)
-        return At(position=position)
+        elif position is None and deleted > 0:
+            return NothingLeft(position=self._anchor.position, deleted=deleted)
+        return At(position=self._anchor.position if position is None else position)
 
     def own_end(self, position: int) -> int:
         """Where our records end on the target, records of others behind them left out."""

@@ -71,7 +71,7 @@ class Ahead:
 class ReplayGuard:
     """What is known of a lane beyond its place when it resumed, by `Runs.written_until`."""
 
-    __slots__ = ("_until", "ahead")
+    __slots__ = ("_parted", "_until", "ahead")
 
     def __init__(
         self, position: int = 0, written_until: int = 0, ahead: Ahead | None = None
@@ -80,6 +80,8 @@ class ReplayGuard:
         self._until = written_until if written_until > position + 1 else -1
         self.ahead = ahead
         """None where nothing was decided before, or it no longer counts."""
+        self._parted: Run | None = None
+        """What stands behind the last chunk since the map was replaced."""
 
     def runs_to_write(self, first: Run, runs: Sequence[Run]) -> list[Run]:
         """What the chunk that begins with `first` and has these runs of its own has to say."""
@@ -90,12 +92,17 @@ class ReplayGuard:
     def parts_until(self, end: Run) -> int | None:
         """Up to where a chunk replaces what was written before, should the rest of that be wrong:
         behind it the lane goes on at `end` with another number of records than was decided."""
-        until, ahead = self._until, self.ahead
-        if ahead is None or end.position >= until:
+        until, ahead, parted = self._until, self.ahead, self._parted
+        if end.position >= until:
             return None
-        if ahead.position_of(end.source_offset) == end.position:
+        if parted is not None:
+            stands = parted.at(end.position).source_offset == end.source_offset
+        else:
+            stands = ahead is None or ahead.position_of(end.source_offset) == end.position
+        if stands:
             return None
         # Chunks up to there still say where they begin: behind one that ends before, the map goes
-        # on as this one has it, and a gap between may have moved the lane away from that.
-        self.ahead = None
+        # on as this one has it. A gap moves the lane away from that; a lane that resumes right
+        # behind the chunk with it would copy again what the chunk has.
+        self.ahead, self._parted = None, end
         return until

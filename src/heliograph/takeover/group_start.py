@@ -29,6 +29,7 @@ from heliograph.ledger.locate import (
     At,
     LogState,
     NeedsScan,
+    NothingLeft,
     RecordsMissing,
     Scan,
     is_other_topic,
@@ -174,7 +175,10 @@ async def _start_behind(
         if isinstance(known, NeedsScan)
         else known
     )
-    if not isinstance(found, At) or record.runs.source_offset_at(found.position) >= offset:
+    if (
+        not isinstance(found, At | NothingLeft)
+        or record.runs.source_offset_at(found.position) >= offset
+    ):
         return None
     return replace(
         last,
@@ -190,7 +194,7 @@ async def _start_behind(
 
 async def _scanned(
     ledger: OpenLedger, location: LaneLocation, log_state: LogState, needs: NeedsScan
-) -> At | AheadOfEnd | RecordsMissing:
+) -> At | AheadOfEnd | RecordsMissing | NothingLeft:
     """Our batches say where the lane is; what lies behind them is the others'."""
     scan, flow = Scan(location.record, needs, log_state), ledger.store.view.flow
     async for header, _ in read_batches(
@@ -200,7 +204,7 @@ async def _scanned(
             scan.see(header)
         if scan.is_complete():
             break
-    return scan.found(only_ours=False)
+    return scan.found()
 
 
 async def _offset(cluster: Cluster, at: TopicPartition, time: int) -> int:

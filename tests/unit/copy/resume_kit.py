@@ -35,6 +35,7 @@ SPEC = Lane(id=LaneId(flow=FLOW, source=ORDERS), target=ORDERS, source_topic_id=
 class ALane:
     spec: Lane
     source_point: SourcePoint | None = None
+    sure_position: int | None = None
 
 
 @dataclass(slots=True)
@@ -46,6 +47,8 @@ class Stage:
     has_producer: bool = True
     own_point: SourcePoint | None = None
     """What the lane's slot knows itself."""
+    own_position: int | None = None
+    """The same, of the target."""
     limits: FetchLimits = field(default_factory=FetchLimits)
 
     def __post_init__(self) -> None:
@@ -98,7 +101,7 @@ class Stage:
             if self.has_producer:
                 await store.write([flow_entry(), *entries])
             flow = Flow(FLOW, self.source, self.target, store, self.limits)
-            lane = ALane(spec, self.own_point)
+            lane = ALane(spec, self.own_point, self.own_position)
             found: dict[ALane, Found] = {}
             await find_resume_points(flow, [lane], found.__setitem__)
             await store.catch_up()
@@ -117,7 +120,7 @@ def flow_entry() -> FlowEntry:
     )
 
 
-def corrections(stage: Stage) -> list[RunsEntry]:
+def corrections(stage: Stage, *, first: int = 1) -> list[RunsEntry]:
     """What the last resume wrote into the ledger."""
 
     async def read() -> list[RunsEntry]:
@@ -129,7 +132,7 @@ def corrections(stage: Stage) -> list[RunsEntry]:
                 entry = decode(record.key or b"", record.value)
                 if isinstance(entry, RunsEntry):
                     found.append(entry)
-        return found[1:]
+        return found[first:]
 
     return asyncio.run(read())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ from heliograph.copy.events import (
 from heliograph.copy.found import Blocked, FlowFenced, SourceTrouble
 from heliograph.copy.phases import Closed, Draining, Resuming, Running
 from heliograph.errors import CorruptBatch, InvariantError, WireError
-from heliograph.model import Copying, Idle, Paused, Stalled, StallReason, Starting
+from heliograph.model import Copying, Idle, Paused, Stalled, StallReason, Starting, TopicId
 from tests.unit.copy.kit import RECORDS, carried_lane, chunk, running_at
 from tests.unit.copy.machine_kit import MOVED, REFUSED, STOP, Scene, resume_point
 
@@ -378,3 +379,38 @@ def test_a_lane_that_must_not_go_on_keeps_the_epoch_it_is_held_to() -> None:
     )
 
     assert scene.lane.source_point == SourcePoint(position=9, next_offset=10, leader_epoch=4)
+
+
+def test_a_lane_knows_where_it_stands_unless_what_it_sent_is_unanswered() -> None:
+    scene = Scene()
+    running = scene.run()
+    scene.lane.enqueue(running, chunk(running), [], 0)
+    before = scene.lane.sure_position
+
+    answer = scene.send()
+    while_sent = scene.lane.sure_position
+    answer()
+
+    assert (before, while_sent, scene.lane.sure_position) == (0, None, RECORDS)
+
+
+def test_a_head_names_the_topic_whose_offsets_it_has() -> None:
+    """The driver tells a lane of the topic there is now while it still stands in the old one: its
+    offset under the new one's name would leave out as much of the new topic."""
+    scene = Scene()
+    running = scene.run()
+    before = scene.lane.spec.source_topic_id
+    scene.lane.enqueue(running, chunk(running), [], 0)
+    scene.send()()
+
+    scene.lane.spec = replace(scene.lane.spec, source_topic_id=TopicId("another"))
+
+    assert scene.lane.head().source_topic_id == before
+
+
+def test_a_lane_that_must_not_go_on_does_not_know_where_it_stands() -> None:
+    scene = Scene()
+
+    scene.look_up(Blocked(reason=StallReason.UNEXPLAINED_LOG, detail="why", position=9))
+
+    assert scene.lane.sure_position is None

@@ -116,18 +116,6 @@ def test_a_forgotten_lane_with_nothing_since_its_head_goes_on_there() -> None:
     assert Asked("fetch", frozenset({TOPIC})) not in stage.target.asked
 
 
-def test_what_retention_deleted_of_a_forgotten_lane_was_its_own() -> None:
-    stage = Stage()
-    stage.own(0, 10)
-    stage.own(10, 5)
-    stage.written.expire_producers()
-    stage.written.delete_before(15)
-
-    found = stage.resume(start(), head(10, 10))
-
-    assert at(found) == (15, 15, 15)
-
-
 def test_batches_above_the_high_watermark_are_waited_for() -> None:
     stage = Stage()
     stage.own(0, 10)
@@ -385,6 +373,41 @@ def test_a_lane_restarted_on_an_emptied_target_skips_nothing_of_the_new_topic() 
         author=new_author(),
     )
     assert at(stage.resume(*entries, again, spec=spec)) == (1_000, 0, 1_500)
+
+
+def test_a_correction_says_nothing_of_what_a_new_start_begins_with() -> None:
+    """The driver's start may be in the ledger before this slot's word about the old topic."""
+    stage = Stage()
+    stage.own(0, 10)
+    append_foreign(stage.written, 3)
+    stage.own(10, 5)
+    append_foreign(stage.written, 2)
+    first, second = (TopicId(f"{n}b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11") for n in (0, 1))
+
+    blocked = stage.resume(start(source_topic_id=first), spec=replace(SPEC, source_topic_id=second))
+
+    (written,) = corrections(stage, first=0)
+    assert refused(blocked) == (StallReason.TOPIC_RECREATED, 15)
+    assert [run.position for run in written.runs] == [10]
+    assert written.end_position == 15
+
+
+def test_what_a_target_lost_of_a_topic_that_is_gone_is_not_filled_from_the_new_one(
+    behind_for_long: None,
+) -> None:
+    """The log ends among the records of the old topic: their offsets are other records now."""
+    stage = Stage()
+    stage.own(0, 4)
+    first, second = (TopicId(f"{n}b9e2c1e-9a47-4c66-8d0e-3f1f4b8f7f11") for n in (0, 1))
+    again = start(10, target=10, source_topic_id=second, author=new_author())
+
+    found = stage.resume(
+        start(source_topic_id=first), again, spec=replace(SPEC, source_topic_id=second)
+    )
+
+    assert refused(found) == (StallReason.TARGET_LOST_RECORDS, 4)
+    assert isinstance(found, Blocked)
+    assert found.retry_s is not None
 
 
 def test_a_log_that_no_run_explains_needs_a_decision() -> None:

@@ -36,6 +36,7 @@ BAD, GOOD = 0, 1
 class ALane:
     spec: Lane
     source_point: SourcePoint | None = None
+    sure_position: int | None = None
 
 
 def place(number: int) -> TopicPartition:

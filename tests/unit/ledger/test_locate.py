@@ -15,6 +15,7 @@ from heliograph.ledger.locate import (
     Located,
     LogState,
     NeedsScan,
+    NothingLeft,
     RecordsMissing,
     Scan,
     TargetRecreated,
@@ -157,13 +158,13 @@ def own_batch(first_position: int, count: int, base_offset: int) -> BatchHeader:
 
 def scanned(
     lane: LaneRecord, seen: LogState, *batches: tuple[int, int, int]
-) -> tuple[Scan, At | AheadOfEnd | RecordsMissing]:
+) -> tuple[Scan, At | AheadOfEnd | RecordsMissing | NothingLeft]:
     found = locate(lane, seen)
     assert isinstance(found, NeedsScan)
     scan = Scan(lane, found, seen)
     for batch in batches:
         scan.see(own_batch(*batch))
-    return scan, scan.found(only_ours=True)
+    return scan, scan.found()
 
 
 def test_records_of_others_between_ours_move_the_map() -> None:
@@ -198,7 +199,7 @@ def test_a_batch_where_acknowledged_ones_were_says_that_those_are_gone() -> None
 
     scan.see(own_batch(10, 8, 6))
 
-    assert scan.found(only_ours=True) == RecordsMissing(position=6, end_position=10)
+    assert scan.found() == RecordsMissing(position=6, end_position=10)
 
 
 def test_a_batch_that_the_leader_remembers_and_does_not_show_is_above_the_watermark() -> None:
@@ -208,12 +209,12 @@ def test_a_batch_that_the_leader_remembers_and_does_not_show_is_above_the_waterm
 
 
 @pytest.mark.parametrize(
-    ("last_sequence", "only_ours", "expected"),
-    [(29, True, at(30)), (-1, True, at(25)), (-1, False, at(10))],
-    ids=["remembered", "forgotten, and it was ours", "forgotten, and it may be others'"],
+    ("last_sequence", "expected"),
+    [(29, at(30)), (-1, NothingLeft(position=10, deleted=15))],
+    ids=["remembered", "forgotten: it may be others'"],
 )
 def test_what_retention_deleted_since_the_head_counts_as_far_as_it_was_ours(
-    last_sequence: int, only_ours: bool, expected: At
+    last_sequence: int, expected: At | NothingLeft
 ) -> None:
     lane, seen = lane_record(start(), head(10, 10)), log(40, last_sequence, first=25)
     found = locate(lane, seen)
@@ -222,7 +223,7 @@ def test_what_retention_deleted_since_the_head_counts_as_far_as_it_was_ours(
     scan = Scan(lane, found, seen)
 
     assert scan.read_from == 25
-    assert scan.found(only_ours=only_ours) == expected
+    assert scan.found() == expected
 
 
 def test_a_scan_is_complete_once_it_saw_what_the_leader_remembers() -> None:

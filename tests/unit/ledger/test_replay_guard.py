@@ -66,7 +66,7 @@ def test_what_lies_ahead_of_fewer_records_than_it_says_is_replaced_whole() -> No
         *range(11, 15),
         *range(15, 18),
     ]
-    assert guard.parts_until(run(12, 20, 12)) is None
+    assert guard.parts_until(run(12, 18, 12)) is None
 
 
 def test_what_lies_ahead_stays_while_as_many_records_were_laid_out() -> None:
@@ -109,3 +109,23 @@ def test_a_lane_that_parted_says_where_it_begins_until_it_is_past_what_lay_ahead
             runs.replace_between(said[0].position, end.position, said)
 
     assert [runs.source_offset_at(position) for position in range(1, 9)] == [5, *range(15, 22)]
+
+
+def test_a_gap_behind_where_a_lane_parted_is_in_the_map_as_soon_as_its_chunk_is() -> None:
+    """A successor may resume right behind any chunk, before the next one says where it begins."""
+    runs = Runs([run(0, 0, 0)])
+    runs.replace_between(1, 20, [run(1, 5, 1), run(4, 30, 4)])
+    guard = ReplayGuard(1, runs.written_until, Ahead.of(runs, 1))
+
+    for first, end, own in (
+        (run(1, 100, 1), run(2, 101, 2), [run(1, 100, 1)]),
+        (run(2, 114, 2), run(3, 115, 3), [run(2, 114, 2)]),
+        (run(3, 115, 3), run(5, 117, 5), []),
+    ):
+        said, until = guard.runs_to_write(first, own), guard.parts_until(end)
+        if until is not None:
+            runs.replace_between(said[0].position, until, [*said, end])
+        elif said:
+            runs.replace_between(said[0].position, end.position, said)
+
+        assert runs.source_offset_at(end.position) == end.source_offset
