@@ -15,12 +15,12 @@ from typing import Final
 import pytest
 
 from heliograph import probe
-from heliograph.config.schema import ClusterConfig
+from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.doctor.asking import read_facts
 from heliograph.doctor.finding import Severity
 from heliograph.doctor.versions import version_findings
 from heliograph.driver.old_brokers import say_what_is_lacking
-from heliograph.model import ClusterAlias
+from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from heliograph_tools.localkafka.versions import KAFKA_VERSION, OLDEST_RELEASE, PATCHES
 from tests.crash.scene import open_scene
@@ -130,7 +130,11 @@ def test_doctor_and_driver_say_what_these_brokers_lack_and_no_lane_needs_it(
     caplog.set_level(logging.INFO, "heliograph.driver.old_brokers")
 
     found = version_findings(asyncio.run(read_facts(config, answer_s_max=10)))
-    asyncio.run(say_what_is_lacking([config]))
+    flow = FlowId(source=config.alias, target=config.alias)
+    mirror = MirrorConfig(
+        clusters={config.alias: config}, pairs=(FlowConfig(id=flow, enabled=True),)
+    )
+    asyncio.run(say_what_is_lacking(mirror))
 
     assert {each.severity for each in found} <= {Severity.OK, Severity.NOTE}
     since = [each.fix.split()[1] for each in found if each.severity is Severity.NOTE]

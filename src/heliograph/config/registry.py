@@ -6,6 +6,7 @@ the registry is configured by.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -44,16 +45,22 @@ REGISTRY_TLS_KEYS: Final = tuple(
 
 
 def _addresses(value: str) -> tuple[str, ...]:
+    return registry_addresses(words(value), "schema.registry.basic.auth.user.info")
+
+
+def registry_addresses(found: Iterable[str], key_of_user: str) -> tuple[str, ...]:
     """Of one registry; a password would be shown wherever an address is."""
-    found = words(value)
+    made: list[str] = []
     for address in found:
-        parts = require_url(address, "schema.registry.basic.auth.user.info")
+        parts = require_url(address, key_of_user)
         if parts.query or parts.fragment:
             raise BadValue("a URL with more than host and path")
-    return tuple(address.rstrip("/") for address in found)
+        made.append(address.rstrip("/"))
+    return tuple(made)
 
 
-def _user_info(value: str) -> Secret:
+def registry_user(value: str) -> Secret:
+    """`user:password`."""
     user, colon, _ = value.partition(":")
     if not user or not colon or any(ord(each) < 32 for each in value):
         raise BadValue("not `user:password`")
@@ -77,7 +84,7 @@ class RegistryConfig(Section):
     urls: Annotated[tuple[str, ...], Own("schema.registry.url", _READ_ADDRESSES, top=False)] = ()
     """Addresses of the cluster's schema registry, tried in this order; unset, it has none."""
     user_info: Annotated[
-        Secret | None, Own("schema.registry.basic.auth.user.info", _user_info, top=False)
+        Secret | None, Own("schema.registry.basic.auth.user.info", registry_user, top=False)
     ] = None
     """`user:password` for the registry."""
     token: Annotated[

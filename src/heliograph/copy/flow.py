@@ -22,7 +22,9 @@ from heliograph.model import (
     FlowFigures,
     FlowId,
     Lane,
+    LaneId,
     LoopPrevention,
+    TopicId,
     TopicName,
     TopicPartition,
 )
@@ -34,6 +36,8 @@ _LONG_READS_AT_ONCE: Final = 8
 
 
 PARTITION_BYTES: Final = 1024 * 1024
+_Ends = tuple[TopicPartition, TopicId | None]
+"""Target and source topic: with others, a lane's records are other records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +205,7 @@ class Flow:
         self.target = target
         self.ledger = ledger
         self.limits = limits
-        self._transforms: dict[Lane, LaneTransform | None] = {}
+        self._transforms: dict[LaneId, tuple[_Ends, LaneTransform | None]] = {}
         self.origins = self._origins()
         """What other flows brought to the source; None where nothing is left out for it."""
         self.counted = FlowCounted()
@@ -217,13 +221,24 @@ class Flow:
     def transform_of(self, lane: Lane) -> LaneTransform | None:
         """What the lane's records go through; None where they travel unopened. Raises
         `TransformUnusable`."""
-        if lane not in self._transforms:
-            self._transforms[lane] = LaneTransform.of(
-                self.limits.transforms,
-                self.where(lane),
-                (self.source.registry, self.target.registry),
-            )
-        return self._transforms[lane]
+        ends = lane.target, lane.source_topic_id
+        known = self._transforms.get(lane.id)
+        if known is None or known[0] != ends:
+            known = self._transforms[lane.id] = ends, self.new_transform_of(lane)
+        return known[1]
+
+    def new_transform_of(self, lane: Lane) -> LaneTransform | None:
+        """As `transform_of`, for who must not come between the lane and its calls at work."""
+        return LaneTransform.of(
+            self.limits.transforms,
+            self.where(lane),
+            (self.source.registry, self.target.registry),
+        )
+
+    def drop(self, lane: LaneId) -> None:
+        """The lane is carried here no more."""
+        self._transforms.pop(lane, None)
+        self.ledger.drop([lane.source])
 
     def where(self, lane: Lane) -> Where:
         """The lane as its transforms see it."""

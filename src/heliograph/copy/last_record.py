@@ -7,8 +7,12 @@ gone and others have its offsets. So it is too where the slot was killed before 
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from heliograph.broker.cluster import Cluster
 from heliograph.broker.log import read_batches
+from heliograph.clock import monotonic_s
 from heliograph.copy.flow import Flow
 from heliograph.copy.found import Blocked, Found, Resumable, ResumePoint, SourceTrouble
 from heliograph.copy.phases import log_parted
@@ -17,6 +21,10 @@ from heliograph.errors import BrokerError, NotYetKnown, OffsetGone, TransformUnu
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import StallReason, TopicPartition
 from heliograph.wire.opened import Content, open_records
+
+_TRANSFORM_S_MAX: Final = 3.0
+"""How long a transform is asked what it makes of one record."""
+_AGAIN_S: Final = 0.05
 
 
 def is_in_doubt(record: LaneRecord, at: ResumePoint, source: SourceCheck | None) -> bool:
@@ -50,9 +58,11 @@ async def as_last_record_says(
     except BrokerError as exc:
         return SourceTrouble(error=exc)
     copy = await _record_at(flow.target, lane.spec.target, record.runs.target_offset_at(last))
-    if original is not None and flow.limits.transforms:
-        original = _transformed(flow, lane, record.runs.source_offset_at(last), original)
     if original is None or copy is None or _is_copy(original, copy):
+        return at
+    if flow.limits.transforms and not await _is_left_alone(
+        flow, lane, record.runs.source_offset_at(last), original[0]
+    ):
         return at
     parted_at, epoch = record.runs.source_offset_at(last), -1
     if source is not None and not isinstance(source[1], BrokerError):
@@ -60,21 +70,22 @@ async def as_last_record_says(
     return _parted(lane, at, parted_at, epoch)
 
 
-def _transformed(
-    flow: Flow, lane: Resumable, offset: int, original: tuple[Content, bool]
-) -> tuple[Content, bool] | None:
-    """What the lane's transforms make of the record; None where nobody can tell."""
+async def _is_left_alone(flow: Flow, lane: Resumable, offset: int, original: Content) -> bool:
+    """Whether the lane's transforms let the record through as it is. Where they change it nobody
+    can tell: they may be others than those that the record was mirrored through."""
     try:
-        transform = flow.transform_of(lane.spec)
+        transform = flow.new_transform_of(lane.spec)
     except TransformUnusable:
-        return None  # the lane says so itself when it goes on
-    if transform is None:
-        return original
-    try:
-        once, again = (transform.apply([offset], [original[0]]).contents[0] for _ in range(2))
-    except NotYetKnown:
-        return None
-    return None if once is None or once != again else (once, original[1])
+        return False  # the lane says so itself when it goes on
+    due_s = monotonic_s() + _TRANSFORM_S_MAX
+    while transform is not None:
+        try:
+            return transform.apply([offset], [original]).contents[0] == original
+        except NotYetKnown:
+            if monotonic_s() >= due_s:
+                return False
+            await asyncio.sleep(_AGAIN_S)
+    return True
 
 
 def _parted(lane: Resumable, at: ResumePoint, parted_at: int, epoch: int) -> Blocked:

@@ -138,7 +138,7 @@ class Shuttle:
             if self._lanes.get(lane.spec.id) is lane:
                 # It may have been given back since another call took it away.
                 del self._lanes[lane.spec.id]
-                lane.flow.ledger.drop([lane.spec.id.source])
+                lane.flow.drop(lane.spec.id)
         return tuple(lane.progress() for lane in lanes)
 
     def discard(self, ids: Iterable[LaneId]) -> None:

@@ -305,7 +305,7 @@ class _Mirror:
                     self._changes.keep_noted(self._leaderships, self._ledgers),
                     self._follow(self._parts(clients, jobs, every_job, reconciler)),
                     self._pipelines.run(),
-                    say_what_is_lacking(self._config.clusters.values()),
+                    say_what_is_lacking(self._config),
                 )
                 watching = [tasks.create_task(each) for each in beside]
                 working = tasks.create_task(jobs.run())

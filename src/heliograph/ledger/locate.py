@@ -286,11 +286,13 @@ class Scan:
         is_closer = header.base_offset - self._own_end < first - expected
         if self._missing is None and first > expected and is_closer:
             self._missing = RecordsMissing(position=expected, end_position=first)
-        elif self._missing is None and first >= expected and header.base_offset < self._own_end:
+        elif self._missing is None and 0 < expected <= first and header.base_offset < self._own_end:
             # An unclean election took the end of the log, and with it all that its leader knew of
             # the producer: any batch was then taken as the next one, where others had been.
-            lost_from = self._record.runs.position_of_target(header.base_offset)
-            self._missing = RecordsMissing(position=min(lost_from, first), end_position=first)
+            lost_from = expected - 1
+            if self._record.runs.overlap_at is None:
+                lost_from = self._record.runs.position_of_target(header.base_offset)
+            self._missing = RecordsMissing(position=min(lost_from, expected), end_position=first)
         self._correction.see(first, count, header.base_offset)
         self._own_end = header.base_offset + count
 

@@ -71,7 +71,13 @@ class Asked(Generic[K, T]):
 
     def _ask(self, key: K) -> None:
         name = f"{self._asks} {key}"
-        threading.Thread(target=self._answer, args=(key,), name=name, daemon=True).start()
+        thread = threading.Thread(target=self._answer, args=(key,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # The machine's fault, or the container's: asked again as after any failure.
+            question = self._questions[key]
+            question.is_under_way, question.why = False, f"no thread can be started that {name}"
 
     def _answer(self, key: K) -> None:
         found: T | None = None

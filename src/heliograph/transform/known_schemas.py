@@ -13,8 +13,9 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from heliograph.config.registry import RegistryConfig
-from heliograph.config.secrets import Secret
+from heliograph.config.hook_values import bearer_token
+from heliograph.config.mm2.values import BadValue
+from heliograph.config.registry import RegistryConfig, registry_addresses, registry_user
 from heliograph.config.security import TlsConfig
 from heliograph.errors import RegistryError
 from heliograph.registry.asked import Asked
@@ -43,11 +44,14 @@ def registry(
     ca_pem: str | None = None,
     timeout_ms: int = 10_000,
 ) -> RegistryConfig:
-    """Where schemas are asked for: the addresses of one registry, and how it lets one in."""
+    """Where schemas are asked for: the addresses of one registry, and how it lets one in. Raises
+    `BadValue`, which quotes nothing of it."""
+    if not urls:
+        raise BadValue("no URL of a schema registry")
     return RegistryConfig(
-        urls=tuple(each.rstrip("/") for each in urls),
-        user_info=None if user_info is None else Secret(user_info),
-        token=None if token is None else Secret(token),
+        urls=registry_addresses(urls, "user_info"),
+        user_info=None if user_info is None else registry_user(user_info),
+        token=None if token is None else bearer_token(token),
         tls=TlsConfig(ca_pem=ca_pem),
         timeout_ms=timeout_ms,
     )
@@ -57,7 +61,7 @@ class KnownSchemas(Generic[T]):
     """Of one registry, in the form that `parse` gives them."""
 
     def __init__(self, config: RegistryConfig, parse: Callable[[WholeSchema], T]) -> None:
-        self._registry = Registry(urlsplit(config.urls[0]).netloc, config)
+        self._registry = Registry(_name_of(config.urls[0]), config)
         self._parse = parse
         asks = f"asks the {self._registry.where} for schema"
         self._asked: Asked[int | uuid.UUID, T | NoFields] = Asked(self._find, asks)
@@ -69,7 +73,8 @@ class KnownSchemas(Generic[T]):
         if found is None:
             raise UnknownSchemaId(f"the {self._registry.where} does not know schema {key}")
         if isinstance(found, NoFields):
-            raise found
+            # It is kept: raised itself, it would keep the frames of all who asked.
+            raise NoFields(str(found))
         return found
 
     def _find(self, key: int | uuid.UUID) -> tuple[T | NoFields | None, str]:
@@ -83,7 +88,7 @@ class KnownSchemas(Generic[T]):
             return self._parse(WholeSchema(schema, tuple(needed.items()))), ""
         except NoFields as exc:
             # Schemas never change under their id.
-            return exc, ""
+            return NoFields(str(exc)), ""
 
     def _gather(self, schema: Schema, needed: dict[str, Schema], depth: int) -> None:
         for each in schema.references:
@@ -94,6 +99,11 @@ class KnownSchemas(Generic[T]):
             found = self._registry.version(each.subject, each.version).schema
             self._gather(found, needed, depth + 1)
             needed[each.name] = found
+
+
+def _name_of(url: str) -> str:
+    """Host and port, and nothing that might be a password."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 @lru_cache(maxsize=64)

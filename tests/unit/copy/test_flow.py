@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from heliograph.copy.flow import FetchLimits, fetch_limits
+from heliograph.config.transforms import TransformConfig
+from heliograph.copy.flow import FetchLimits, Flow, fetch_limits
 from heliograph.copy.shuttle import Shuttle
 from heliograph.engine.task import make_shuttle
 from heliograph.errors import ConfigError
-from heliograph.model import ClusterAlias
+from heliograph.model import ClusterAlias, TopicId, TopicPartition
+from tests.kit.fake_cluster import FakeCluster
 from tests.unit.config.texts import with_lines
+from tests.unit.copy.kit import FakeLedger
+from tests.unit.copy.resume_kit import FLOW, SPEC
 
 A = ClusterAlias("A")
 
@@ -75,3 +80,32 @@ def test_a_shuttle_goes_by_what_the_flow_was_told_before_what_its_source_was() -
         return shuttle._flow(forth).limits, shuttle._flow(back).limits
 
     assert asyncio.run(told()) == (FetchLimits(bytes_max=2000), FetchLimits(bytes_max=3000))
+
+
+def test_a_lane_keeps_what_its_functions_are_at_through_a_pause_and_no_longer_than_it_is_here() -> (
+    None
+):
+    path = "tests.unit.transform.functions:same"
+    limits = FetchLimits(transforms=(TransformConfig(name="t", kind="columns", function=path),))
+    source, target = FakeCluster("A"), FakeCluster("B")
+    flow = Flow(FLOW, source, target, ForgetfulLedger(), limits)  # type: ignore[arg-type]
+    made = flow.transform_of(SPEC)
+
+    assert flow.transform_of(replace(SPEC, paused=True, limits=("all",))) is made
+    elsewhere = replace(SPEC, target=TopicPartition(topic=SPEC.target.topic, partition=1))
+    anew = replace(SPEC, source_topic_id=TopicId("new"))
+    others = [flow.transform_of(elsewhere), flow.transform_of(anew)]
+    assert made not in others and others[0] is not others[1]
+    assert len(flow._transforms) == 1
+    flow.drop(SPEC.id)
+    assert not flow._transforms
+    assert flow.ledger.dropped == [SPEC.id.source]  # type: ignore[attr-defined]
+
+
+class ForgetfulLedger(FakeLedger):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropped: list[TopicPartition] = []
+
+    def drop(self, lanes: list[TopicPartition]) -> None:
+        self.dropped += lanes

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from heliograph.config.transforms import TransformConfig
-from heliograph.copy.flow import FetchLimits
+from heliograph.copy.flow import FetchLimits, Flow
 from heliograph.copy.found import Blocked, SourceTrouble
 from heliograph.errors import BrokerUnreachable
-from heliograph.model import StallReason
+from heliograph.model import Lane, StallReason
+from heliograph.transform import at_work
 from tests.kit.batches import NOW_MS
 from tests.kit.fake_cluster import Asked
 from tests.kit.fake_records import records_batch
@@ -64,11 +65,15 @@ def test_a_source_that_kept_what_was_mirrored_before_the_first_head_lets_its_lan
     assert at(found) == (MIRRORED, MIRRORED, MIRRORED)
 
 
-@pytest.mark.parametrize(("function", "is_told"), [("unchanged", True), ("by_the_clock", False)])
-def test_where_transforms_changed_it_the_last_record_is_compared_with_what_they_make(
-    function: str, is_told: bool
+@pytest.mark.parametrize("grace_s", [10.0, 0.0], ids=["answers at once", "answers later"])
+@pytest.mark.parametrize(
+    ("function", "is_told"), [("unchanged", True), ("by_the_clock", False), ("marked", False)]
+)
+def test_the_last_record_is_compared_where_transforms_leave_it_alone(
+    function: str, is_told: bool, grace_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a transform makes otherwise each time says nothing about the source."""
+    """What they make of it now may be other than what they made when it was mirrored."""
+    monkeypatch.setattr(at_work, "GRACE_S", grace_s)
     path = f"tests.unit.transform.functions:{function}"
     step = TransformConfig(name="t", kind="record", function=path)
     stage = Stage(limits=FetchLimits(transforms=(step,)))
@@ -82,6 +87,29 @@ def test_where_transforms_changed_it_the_last_record_is_compared_with_what_they_
     found = stage.resume(start(), replace(head(KNOWN, KNOWN), source_leader_epoch=epoch))
 
     assert isinstance(found, Blocked) == is_told
+
+
+def test_a_transform_that_was_changed_before_the_first_head_is_no_cut_off_log() -> None:
+    path = "tests.unit.transform.functions:marked"
+    step = TransformConfig(name="t", kind="record", function=path)
+    stage = Stage(limits=FetchLimits(transforms=(step,)))
+    stage.read.append(records_batch(MIRRORED, timestamp_ms=NOW_MS + 1))
+    stage.own(0, MIRRORED)
+
+    found = stage.resume(start())
+
+    assert at(found) == (MIRRORED, MIRRORED, MIRRORED)
+
+
+def test_the_lanes_own_calls_at_work_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(flow: Flow, lane: Lane) -> None:
+        pytest.fail("the lane's own transform would forget what it waits for")
+
+    monkeypatch.setattr(Flow, "transform_of", taken)
+
+    test_the_last_record_is_compared_where_transforms_leave_it_alone(
+        "unchanged", True, 10.0, monkeypatch
+    )
 
 
 def test_a_lane_that_read_from_the_new_leader_too_goes_on() -> None:

@@ -202,6 +202,31 @@ def test_a_batch_where_acknowledged_ones_were_says_that_those_are_gone() -> None
     assert scan.found() == RecordsMissing(position=6, end_position=10)
 
 
+def test_acknowledged_ones_are_gone_also_where_the_map_contradicts_itself() -> None:
+    """Then no position follows from a target offset; that the one before it is gone does."""
+    record = lane_record(start(), runs((10, 10, 12)), runs((20, 20, 15)), head(12, 12, 14))
+    seen = log(40, 19)
+    found = locate(record, seen)
+    assert found == needs(10, 5, 20)
+    scan = Scan(record, needs(10, 5, 20), seen)
+
+    scan.see(own_batch(10, 8, 3))
+
+    assert scan.found(only_ours=True) == RecordsMissing(position=9, end_position=10)
+
+
+def test_what_others_lost_before_the_first_of_ours_is_no_loss_of_ours() -> None:
+    lane, seen = lane_record(start(target=57)), log(60, 9)
+    found = locate(lane, seen)
+    assert isinstance(found, AheadOfEnd)
+    scan = Scan(lane, needs(0, 57, 10), seen)
+
+    scan.see(own_batch(0, 10, 50))
+
+    assert scan.found(only_ours=False) == at(10)
+    assert scan.corrected(10, 60) == [Run(position=0, source_offset=0, target_offset=50)]
+
+
 def test_a_batch_that_the_leader_remembers_and_does_not_show_is_above_the_watermark() -> None:
     _, found = scanned(lane_record(start(), head(10, 10)), log(35, 29), (10, 5, 10))
 

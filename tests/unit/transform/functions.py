@@ -115,6 +115,15 @@ def slow(batch: Any) -> Any:
     return batch
 
 
+def slow_numbered(batch: Any) -> Any:
+    numbered = pa.array([b"%d" % offset for offset in batch.column("offset").to_pylist()])
+    return pa.record_batch({"offset": slow(batch).column("offset"), "value": numbered})
+
+
+def slow_upper(batch: Any) -> Any:
+    return upper_kept(slow(batch))
+
+
 def hangs_on_bad(batch: Any) -> Any:
     asked.append(batch.column("offset").to_pylist())
     if b"bad" in batch.column("value").to_pylist():
