@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from heliograph.config.transforms import TransformConfig
 from heliograph.errors import InvariantError
+from heliograph.ledger.kept import leaves_out
 from heliograph.ledger.runs import Run
 from heliograph.model import LaneId, OffsetRange, TopicPartition
 from heliograph.wire.batch import BatchHeader
@@ -132,8 +133,7 @@ class UnitMap:
         writers = self._writers
         return (
             writers is not None
-            and header.producer_id in writers.brought
-            and not writers.kept.start <= header.base_offset < writers.kept.end
+            and leaves_out(header, writers.brought, writers.kept)
             # What was copied before `loop.prevention` said otherwise is compared as well.
             and not self._is_mapped(self._sources, header)
         )

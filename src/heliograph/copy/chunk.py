@@ -197,8 +197,8 @@ def prepare_chunk(
             batch = window[: header.size_bytes]
             verify_crc(batch, header)
             origin = Origin.LOCAL
-            if origins is not None and not kept.start <= header.base_offset < kept.end:
-                origin = origins.of(header)
+            if origins is not None:
+                origin = origins.of(header, kept)
                 if origin is Origin.UNKNOWN and not header.is_control:
                     chunk.unknown = Producer(header.producer_id, header.producer_epoch)
                     break

@@ -12,7 +12,7 @@ way back goes on by its own map and not at the divergence (`failback.both_writte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from heliograph.ledger.entries import MemoEntry
 from heliograph.ledger.memo import Memo
 from heliograph.ledger.view import LedgerView
 from heliograph.model import OffsetRange, TopicId, TopicName, TopicPartition
+from heliograph.wire.batch import BatchHeader
 
 NOTHING_KEPT: Final = OffsetRange(start=0, end=0)
 
@@ -57,3 +58,13 @@ def kept_of(view: LedgerView, source: TopicPartition, topic_id: TopicId) -> Offs
     end = kept.ends.get(source.partition, 0)
     start = (kept.starts or {}).get(source.partition, 0)
     return OffsetRange(start=min(start, end), end=end)
+
+
+def leaves_out(header: BatchHeader, mirrors: Collection[int], kept: OffsetRange) -> bool:
+    """Whether a flow leaves out a batch of its source: one of these producers, a mirror's, wrote
+    it, and it does not begin where that does not count. The one answer for all that ask."""
+    return header.producer_id in mirrors and not is_kept(header, kept)
+
+
+def is_kept(header: BatchHeader, kept: OffsetRange) -> bool:
+    return kept.start <= header.base_offset < kept.end
