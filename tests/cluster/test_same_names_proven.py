@@ -228,7 +228,9 @@ def _cut(pair: Pair, name: str, folder: Path, *, left: int) -> Stage:
     stage.mirror(stage.there, lanes=1)
     stage.mirror(stage.back, lanes=1)
     produce(pair["B"], name, numbered(5, start=500))
-    stage.mirror(stage.back, lanes=1)
+    with closing(InsideMirror(stage.config, leads=lambda each: each == stage.back)) as inside:
+        inside.catch_up(1)
+        inside.settle()
     assert end_offsets(pair["A"], name) == {0: 55}
     for flow in (stage.there, stage.back):
         stage.forget_topic_ids(flow)

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from heliograph.broker.cluster import Cluster
 from heliograph.errors import LedgerUnusable, NotAuthorised
 from heliograph.ledger.entries import ledger_topic
-from heliograph.ledger.kept import NOTHING_KEPT, is_kept, leaves_out
+from heliograph.ledger.kept import NOTHING_KEPT, is_kept, left_out_until
 from heliograph.ledger.mark import LOWEST_MARK, mark_of
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import ClusterAlias, FlowId, OffsetRange, TopicName, TopicPartition
@@ -49,7 +49,7 @@ class Origins(NamedTuple):
 
     def of(self, header: BatchHeader, kept: OffsetRange = NOTHING_KEPT) -> Origin:
         """Where a batch is `kept`, nobody need know who wrote it."""
-        if leaves_out(header, self.mirrored, kept):
+        if left_out_until(header, self.mirrored, kept) == header.next_offset:
             return Origin.MIRRORED
         is_no_flow = header.producer_epoch < LOWEST_MARK or header.is_transactional
         # Java's transactional producers count their epoch up with every start, so theirs do get

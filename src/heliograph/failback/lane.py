@@ -23,7 +23,7 @@ from heliograph.errors import BrokerError, LeaderMoved
 from heliograph.failback.divergence import PartitionDivergence
 from heliograph.failback.export import count_records
 from heliograph.ledger.access import OpenLedger
-from heliograph.ledger.kept import NOTHING_KEPT, kept_of, leaves_out
+from heliograph.ledger.kept import NOTHING_KEPT, kept_of, left_out_until
 from heliograph.ledger.locate import (
     AheadOfEnd,
     At,
@@ -159,9 +159,9 @@ async def brought_to(
     kept = NOTHING_KEPT if topic is None else kept_of(pair.ledger.store.view, at, topic.id)
     return tuple(
         [
-            OffsetRange(start=header.base_offset, end=header.next_offset)
+            OffsetRange(start=header.base_offset, end=until)
             async for header, _ in read_batches(pair.source, at, offsets.start, offsets.end)
-            if leaves_out(header, mirrors, kept)
+            if (until := left_out_until(header, mirrors, kept)) > header.base_offset
         ]
     )
 

@@ -60,11 +60,15 @@ def kept_of(view: LedgerView, source: TopicPartition, topic_id: TopicId) -> Offs
     return OffsetRange(start=min(start, end), end=end)
 
 
-def leaves_out(header: BatchHeader, mirrors: Collection[int], kept: OffsetRange) -> bool:
-    """Whether a flow leaves out a batch of its source: one of these producers, a mirror's, wrote
-    it, and it does not begin where that does not count. The one answer for all that ask."""
-    return header.producer_id in mirrors and not is_kept(header, kept)
+def left_out_until(header: BatchHeader, mirrors: Collection[int], kept: OffsetRange) -> int:
+    """Before which offset a flow leaves out the records of a batch of its source: those of mirrors,
+    but for what is kept, which may begin within. The one answer for all that ask."""
+    first = header.base_offset
+    if header.producer_id not in mirrors:
+        return first
+    return max(first, kept.start) if is_kept(header, kept) else header.next_offset
 
 
 def is_kept(header: BatchHeader, kept: OffsetRange) -> bool:
-    return kept.start <= header.base_offset < kept.end
+    """Whether some of it is."""
+    return bool(kept.count) and header.base_offset < kept.end and header.next_offset > kept.start
