@@ -212,8 +212,9 @@ def prepare_chunk(
                         aborts.end(header, batch)
                 writer.drop(header)
             else:
-                if origins is not None and kept.start > header.base_offset:
-                    writer.skip_to(left_out_until(header, origins.mirrored, kept))
+                until = left_out_until(header, origins.mirrored, kept) if origins is not None else 0
+                if until > max(header.base_offset, cursor.next_offset):
+                    writer.skip_to(until)
                 writer.add(header, batch)
         writer.flush()
     except CorruptBatch as exc:
@@ -288,10 +289,9 @@ class Writer:
         self._passed(header)
 
     def skip_to(self, offset: int) -> None:
-        """Of a batch that is only partly left out."""
-        if offset > self._cursor.next_offset:
-            self.flush()
-            self._cursor.next_offset = max(offset, self._cursor.next_offset)
+        """Within the next batch, which is only partly left out."""
+        self.flush()
+        self._cursor.next_offset = offset
 
     def flush(self) -> None:
         if not self._tiny:

@@ -139,9 +139,8 @@ def _is_of_other_topics(context: FailbackContext, ledger: OpenLedger, back: Lane
     """Whether the way back stood in another topic than one of the two that are there now."""
     start, name = back.record.starts[-1], back.lane.source.topic
     present, old = context.pair.target.topic(name), ledger.target.topic(name)
-    return is_other_topic(start.source_topic_id, present and present.id) or is_other_topic(
-        start.target_topic_id, old and old.id
-    )
+    pairs = ((start.source_topic_id, present), (start.target_topic_id, old))
+    return any(topic is not None and is_other_topic(known, topic.id) for known, topic in pairs)
 
 
 def _was_begun(
