@@ -226,7 +226,7 @@ def test_other_records_where_mirrored_ones_were_part_the_histories_there_and_not
         produce(pair["A"], name, numbered(1_500))
     stage.mirror(stage.there, lanes=2)
     stage.fence(stage.there)
-    stage.forget_source_ids()
+    stage.forget_topic_ids(stage.there)
     for name, kept in ((other, 60), (shorter, 1_400)):
         delete_topic(pair["A"], name)
         lasting_topic(pair["A"], name)

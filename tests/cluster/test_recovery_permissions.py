@@ -87,6 +87,7 @@ def at_target(flow: FlowId) -> list[Grant]:
 FAILBACK_KEPT_AT_C: Final = [
     *on("admin", "topic", "things", "DELETE"),
     *on("producer", "topic", "things", "DELETE"),
+    *on("consumer", "topic", "heliograph-ledger.D.internal", "READ"),
 ]
 FAILBACK_KEPT_AT_D: Final = [
     *on("consumer", "topic", SAVED, "READ"),

@@ -215,3 +215,61 @@ def test_a_failback_to_a_cluster_that_lost_its_topic_brings_back_its_own_records
     stage.mirror(stage.back, lanes=1)
 
     assert both.values("A") == both.values("B") == made(*ALL, (20_000, 40))
+
+
+def _cut(pair: Pair, name: str, folder: Path, *, left: int) -> Stage:
+    """A wrote 50 records, then B 5, and both have all of them. A is failed over and loses its log
+    from an offset on; B has 3 more."""
+    for cluster in pair.values():
+        lasting_topic(cluster, name)
+    stage = open_stage(pair, name, folder, name, {**IDENTITY, "start.at": "latest"})
+    stage.mirror(stage.there, lanes=1)
+    produce(pair["A"], name, numbered(50))
+    stage.mirror(stage.there, lanes=1)
+    stage.mirror(stage.back, lanes=1)
+    produce(pair["B"], name, numbered(5, start=500))
+    with closing(InsideMirror(stage.config, leads=lambda each: each == stage.back)) as inside:
+        inside.catch_up(1)
+        inside.settle()
+    assert end_offsets(pair["A"], name) == {0: 55}
+    for flow in (stage.there, stage.back):
+        stage.forget_topic_ids(flow)
+    stage.fail_over(stage.there, "unplanned")
+    delete_topic(pair["A"], name)
+    lasting_topic(pair["A"], name)
+    produce(pair["A"], name, numbered(left))
+    produce(pair["B"], name, numbered(3, start=600))
+    return stage
+
+
+@pytest.mark.parametrize("left", [50, 40])
+def test_a_failback_brings_again_what_the_old_primary_lost_of_what_had_been_brought(
+    pair: Pair, topic: TopicNames, tmp_path: Path, left: int
+) -> None:
+    """Cut off before the first record of the way back, which so stands at its start again."""
+    name = topic("cut")
+    stage = _cut(pair, name, tmp_path, left=left)
+
+    stage.fail_back()
+    stage.mirror(stage.back, lanes=1)
+
+    wanted = made((0, 50), (500, 5), (600, 3))
+    for cluster in pair.values():
+        (records,) = read_all(cluster, name).values()
+        assert sorted(each.value or b"" for each in records) == wanted
+
+
+def test_what_only_one_side_has_counts_whoever_wrote_it_until_it_is_brought(
+    pair: Pair, topic: TopicNames, tmp_path: Path
+) -> None:
+    """What A lost is on B alone, some of it written by A's flow; B is left before it is back."""
+    stage = _cut(pair, topic("only"), tmp_path, left=40)
+    stage.fail_back()
+    stage.fail_over(stage.back, "unplanned")
+
+    report = stage.fail_back(Choice.RESYNC, flow=stage.back)
+
+    (divergence,) = report.divergences[0].partitions
+    assert divergence.unmirrored_records == 10 + 5 + 3
+    (saved,) = read_all(pair["A"], f"saved-{stage.back.source}").values()
+    assert len(saved) == 18

@@ -71,20 +71,21 @@ class Stage:
         order = FailoverOrder(flow=flow, mode=mode)
         return asyncio.run(fail_over(self.config, order, events.append))
 
-    def forget_source_ids(self) -> None:
-        """The ledger as one of a cluster that knows no topic ids: a new topic looks like the old.
+    def forget_topic_ids(self, flow: FlowId) -> None:
+        """The ledger as one of clusters that know no topic ids: a new topic looks like the old.
 
         Of lanes without gaps: an entry that starts a lane again takes back its runs.
         """
 
         async def write() -> None:
-            async with open_ledger(self.config, self.there) as ledger:
+            async with open_ledger(self.config, flow) as ledger:
                 await ledger.store.catch_up()
                 for lane in ledger.store.view.lanes:
                     record = ledger.store.view.lane(lane.topic, lane.partition)
                     assert record is not None
                     await ledger.store.write(
-                        replace(start, source_topic_id=None) for start in record.starts
+                        replace(start, source_topic_id=None, target_topic_id=None)
+                        for start in record.starts
                     )
 
         asyncio.run(write())

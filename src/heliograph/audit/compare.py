@@ -404,7 +404,7 @@ class _Comparison:
             read_committed=False,
             likely_end=end,
             fetch_bytes_max=self._fetch_bytes_max(),
-            leaves_out=None if unit.writers is None else self._map.is_others,
+            left_out_until=None if unit.writers is None else self._map.others_until,
         )
 
     def _fetch_bytes_max(self) -> int:

@@ -222,12 +222,12 @@ class LogReader(RecordReader):
         read_committed: bool,
         likely_end: int | None = None,
         fetch_bytes_max: int = FETCH_BYTES,
-        leaves_out: Callable[[BatchHeader], bool] | None = None,
+        left_out_until: Callable[[BatchHeader], int] | None = None,
     ) -> None:
-        """`leaves_out`: batches that are passed unopened, and their records counted."""
+        """`left_out_until`: before which offset a batch is passed unopened, its records counted."""
         super().__init__()
         self._cluster, self._partition = cluster, partition
-        self._leaves_out = leaves_out
+        self._left_out_until = left_out_until
         self._read_committed = read_committed
         self._likely_end = likely_end
         self._next = self._first = max(0, start)
@@ -344,23 +344,25 @@ class LogReader(RecordReader):
             if self._suspect != self._next:
                 self._suspect = self._next
                 return False
-            self._put_damaged(header)
+            self._put_damaged(header, self._first)
             self._next = header.next_offset
             return True
         is_aborted = aborts is not None and aborts.covers(header)
         if header.is_control or is_aborted:
             if header.is_control and aborts is not None:
                 aborts.end(header, batch)
-        elif self._leaves_out is not None and self._leaves_out(header):
-            if self._likely_end is None or header.base_offset < self._likely_end:
-                self.others += header.record_count
         elif header.record_count:
-            self._put(header, batch)
+            ask = self._left_out_until
+            until = header.base_offset if ask is None else ask(header)
+            if until < header.next_offset:
+                self._put(header, batch, max(self._first, until))
+            elif self._likely_end is None or header.base_offset < self._likely_end:
+                self.others += header.record_count
         self._next = header.next_offset
         return True
 
-    def _put(self, header: BatchHeader, batch: memoryview) -> None:
-        begins_before = header.base_offset < self._first
+    def _put(self, header: BatchHeader, batch: memoryview, first: int) -> None:
+        begins_before = header.base_offset < first
         if header.is_dense and not header.is_log_append_time and not begins_before:
             self._pieces.append(
                 BatchView(header.base_offset, header.record_count, header, batch, None)
@@ -369,18 +371,18 @@ class LogReader(RecordReader):
         try:
             stretches = open_records(batch, header)
         except CorruptBatch:
-            self._put_damaged(header)
+            self._put_damaged(header, first)
             return
         for offset, contents in stretches:
             piece = BatchView(offset, len(contents), header, None, contents)
-            passed = min(max(0, self._first - offset), piece.count)
+            passed = min(max(0, first - offset), piece.count)
             if passed:
                 piece.take(passed)
             if piece.count:
                 self._pieces.append(piece)
 
-    def _put_damaged(self, header: BatchHeader) -> None:
-        start = max(header.base_offset, self._first)
+    def _put_damaged(self, header: BatchHeader, first: int) -> None:
+        start = max(header.base_offset, first)
         count = header.next_offset - start
         if count > _DAMAGED_RECORDS_MAX:
             raise CorruptBatch(header.base_offset, f"{self._partition}: claims {count} records")

@@ -33,7 +33,7 @@ def source_reader(
         read_committed=unit.read_committed,
         likely_end=likely_end,
         fetch_bytes_max=fetch_bytes_max,
-        leaves_out=None if unit.writers is None else UnitMap(unit).was_brought,
+        left_out_until=None if unit.writers is None else UnitMap(unit).brought_until,
     )
     at = unit.lane.source
     where = Where(at.topic, unit.target.topic, at.partition)

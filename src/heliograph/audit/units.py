@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from heliograph.config.transforms import TransformConfig
 from heliograph.errors import InvariantError
+from heliograph.ledger.kept import left_out_until
 from heliograph.ledger.runs import Run
 from heliograph.model import LaneId, OffsetRange, TopicPartition
 from heliograph.wire.batch import BatchHeader
@@ -127,25 +128,26 @@ class UnitMap:
     def of_target(self, offset: int) -> Place:
         return self._place(self._targets, offset)
 
-    def was_brought(self, header: BatchHeader) -> bool:
-        """Whether a batch of the source came from a mirror and was left out for that."""
+    def brought_until(self, header: BatchHeader) -> int:
+        """Before which offset a batch of the source is left out: a mirror brought it."""
         writers = self._writers
-        return (
-            writers is not None
-            and header.producer_id in writers.brought
-            and not writers.kept.start <= header.base_offset < writers.kept.end
-            # What was copied before `loop.prevention` said otherwise is compared as well.
-            and not self._is_mapped(self._sources, header)
-        )
+        if writers is None:
+            return header.base_offset
+        until = left_out_until(header, writers.brought, writers.kept)
+        # What was copied before `loop.prevention` said otherwise is compared as well.
+        is_copied = until == header.next_offset and self._is_mapped(self._sources, header)
+        return header.base_offset if is_copied else until
 
-    def is_others(self, header: BatchHeader) -> bool:
-        """Whether somebody else wrote a batch of the target, where others may."""
+    def others_until(self, header: BatchHeader) -> int:
+        """Before which offset somebody else wrote a batch of the target, where others may: all of
+        it, or nothing."""
         writers = self._writers
-        return (
+        is_others = (
             writers is not None
             and header.producer_id not in writers.own
             and not self._is_mapped(self._targets, header)
         )
+        return header.next_offset if is_others else header.base_offset
 
     def source_at(self, position: int) -> int:
         index = self._index(position)

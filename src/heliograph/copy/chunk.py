@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from heliograph.copy.origins import Origin, Origins, Producer
 from heliograph.errors import CorruptBatch
-from heliograph.ledger.kept import NOTHING_KEPT
+from heliograph.ledger.kept import NOTHING_KEPT, left_out_until
 from heliograph.ledger.positions import sequence_of
 from heliograph.ledger.runs import Run
 from heliograph.letters.letter import Letter
@@ -163,7 +163,7 @@ def prepare_chunk(
 ) -> PreparedChunk:
     """Move `cursor` over the whole batches of `fetched`; what is left of a cut batch is fetched
     again. `make_writer`: for lanes whose records are looked into (`transforming`). With `origins`
-    what a mirror brought is left out, but for batches that begin in `kept`."""
+    what a mirror brought is left out, but for what is `kept`."""
     chunk = PreparedChunk()
     is_opened, make_writer = make_writer is not None, make_writer or Writer
     coalesces_windows = coalesce and not is_opened and origins is None
@@ -197,8 +197,8 @@ def prepare_chunk(
             batch = window[: header.size_bytes]
             verify_crc(batch, header)
             origin = Origin.LOCAL
-            if origins is not None and not kept.start <= header.base_offset < kept.end:
-                origin = origins.of(header)
+            if origins is not None:
+                origin = origins.of(header, kept)
                 if origin is Origin.UNKNOWN and not header.is_control:
                     chunk.unknown = Producer(header.producer_id, header.producer_epoch)
                     break
@@ -212,6 +212,9 @@ def prepare_chunk(
                         aborts.end(header, batch)
                 writer.drop(header)
             else:
+                until = left_out_until(header, origins.mirrored, kept) if origins is not None else 0
+                if until > max(header.base_offset, cursor.next_offset):
+                    writer.skip_to(until)
                 writer.add(header, batch)
         writer.flush()
     except CorruptBatch as exc:
@@ -284,6 +287,11 @@ class Writer:
         """Control batches, aborted ones, those of mirrors; the next record then starts a run."""
         self.flush()
         self._passed(header)
+
+    def skip_to(self, offset: int) -> None:
+        """Within the next batch, which is only partly left out."""
+        self.flush()
+        self._cursor.next_offset = offset
 
     def flush(self) -> None:
         if not self._tiny:

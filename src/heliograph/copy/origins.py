@@ -18,9 +18,10 @@ from typing import Final, NamedTuple
 from heliograph.broker.cluster import Cluster
 from heliograph.errors import LedgerUnusable, NotAuthorised
 from heliograph.ledger.entries import ledger_topic
+from heliograph.ledger.kept import NOTHING_KEPT, is_kept, left_out_until
 from heliograph.ledger.mark import LOWEST_MARK, mark_of
 from heliograph.ledger.store import LedgerStore
-from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
+from heliograph.model import ClusterAlias, FlowId, OffsetRange, TopicName, TopicPartition
 from heliograph.topics.naming import LEDGER_PREFIX
 from heliograph.wire.batch import BatchHeader
 
@@ -46,14 +47,15 @@ class Origins(NamedTuple):
     local: set[int]
     """Of those with an epoch that a flow's producer may have: ledgers were asked, and have none."""
 
-    def of(self, header: BatchHeader) -> Origin:
-        producer_id = header.producer_id
-        if producer_id in self.mirrored:
+    def of(self, header: BatchHeader, kept: OffsetRange = NOTHING_KEPT) -> Origin:
+        """Where a batch is `kept`, nobody need know who wrote it."""
+        if left_out_until(header, self.mirrored, kept) == header.next_offset:
             return Origin.MIRRORED
         is_no_flow = header.producer_epoch < LOWEST_MARK or header.is_transactional
         # Java's transactional producers count their epoch up with every start, so theirs do get
         # that high.
-        return Origin.LOCAL if is_no_flow or producer_id in self.local else Origin.UNKNOWN
+        is_local = is_no_flow or header.producer_id in self.local or is_kept(header, kept)
+        return Origin.LOCAL if is_local else Origin.UNKNOWN
 
 
 class SourceOrigins:

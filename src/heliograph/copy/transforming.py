@@ -123,6 +123,11 @@ class TransformingWriter(Writer):
         if not self._has_failed():
             self._passed(header)
 
+    def skip_to(self, offset: int) -> None:
+        self.flush()
+        if not self._has_failed():
+            self._cursor.next_offset = offset
+
     def flush(self) -> None:
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         if gathered and not self._has_failed():

@@ -92,7 +92,7 @@ def count_records(
 ) -> int:
     """How many records a consumer gets; markers and aborted ones are none, and those that were
     `brought` do not count. Raises `BrokerError`."""
-    found = _records(cluster, partition, offsets, brought, read_committed=read_committed)
+    found = records_of(cluster, partition, offsets, brought, read_committed=read_committed)
     return sum(1 for _ in found)
 
 
@@ -151,7 +151,7 @@ def export_records(
             next_offset = max(done.next_offsets.get(each.partition, 0), each.offsets.start)
             with _ParquetFile(_file_of(to, each)) as file:
                 for chunk in _chunks(
-                    _records(
+                    records_of(
                         source,
                         each.partition,
                         each.offsets,
@@ -173,7 +173,7 @@ def export_records(
     )
 
 
-def _records(
+def records_of(
     cluster: ClusterConfig,
     partition: TopicPartition,
     offsets: OffsetRange,
@@ -181,6 +181,7 @@ def _records(
     *,
     read_committed: bool,
 ) -> Iterator[ReadRecord]:
+    """What a consumer gets, without what was `brought`. Raises `BrokerError`."""
     found = read_records(
         cluster,
         partition.topic,

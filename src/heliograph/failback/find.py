@@ -16,7 +16,7 @@ from heliograph.config.schema import FlowConfig
 from heliograph.errors import MirrorError, NotAuthorised
 from heliograph.failback.divergence import PartitionDivergence, TopicDivergence
 from heliograph.failback.export import TOPIC_PREFIX
-from heliograph.failback.lane import ClusterPair, known, part
+from heliograph.failback.lane import ClusterPair, known, part, with_mirrors
 from heliograph.ledger.locations import all_topics, begun_topics, locate_lanes
 from heliograph.ledger.view import LedgerView
 from heliograph.model import TopicName, TopicPartition
@@ -51,6 +51,7 @@ async def find_divergences(pair: ClusterPair) -> tuple[TopicDivergence, ...]:
     )
     await pair.source.refresh(names)
     await pair.target.refresh(names)
+    pair = await with_mirrors(pair)
     source, target = await _bounds(pair.source, names), await _bounds(pair.target, names)
     await _require_no_open_transactions(pair, source)
     locations = {

@@ -23,6 +23,7 @@ from heliograph.errors import BrokerError, LeaderMoved
 from heliograph.failback.divergence import PartitionDivergence
 from heliograph.failback.export import count_records
 from heliograph.ledger.access import OpenLedger
+from heliograph.ledger.kept import NOTHING_KEPT, kept_of, left_out_until
 from heliograph.ledger.locate import (
     AheadOfEnd,
     At,
@@ -56,6 +57,9 @@ class ClusterPair:
     flow: FlowConfig
     source: Cluster
     ledger: OpenLedger
+    mirrors: frozenset[int] | None = None
+    """Producers whose batches on the source the flow leaves out, as `with_mirrors` found them; None
+    where it takes everything."""
 
     @property
     def target(self) -> Cluster:
@@ -73,6 +77,12 @@ class ClusterPair:
     @property
     def target_config(self) -> ClusterConfig:
         return self.config.target_of(self.flow.id)
+
+
+async def with_mirrors(pair: ClusterPair) -> ClusterPair:
+    """Asked once for all partitions. Raises `MirrorError` where a ledger cannot be read."""
+    mirrors = await producers_of_mirrors(pair.config, pair.flow.id, pair.source)
+    return replace(pair, mirrors=mirrors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,15 +151,17 @@ async def brought_to(
     pair: ClusterPair, at: TopicPartition, offsets: OffsetRange
 ) -> tuple[OffsetRange, ...]:
     """Of these offsets of the source, those of batches that mirrors had brought there: what the
-    flow would have left out is nothing that only the source has. Raises `MirrorError`."""
-    producers = await producers_of_mirrors(pair.config, pair.flow.id, pair.source)
-    if producers is None:
+    flow would have left out is nothing that only the source has. The source's metadata must know
+    the topic. Raises `BrokerError`."""
+    mirrors, topic = pair.mirrors, pair.source.topic(at.topic)
+    if mirrors is None:
         return ()
+    kept = NOTHING_KEPT if topic is None else kept_of(pair.ledger.store.view, at, topic.id)
     return tuple(
         [
-            OffsetRange(start=header.base_offset, end=header.next_offset)
+            OffsetRange(start=header.base_offset, end=until)
             async for header, _ in read_batches(pair.source, at, offsets.start, offsets.end)
-            if header.producer_id in producers
+            if (until := left_out_until(header, mirrors, kept)) > header.base_offset
         ]
     )
 
@@ -280,8 +292,7 @@ async def _verified(
             _require_known(pair, location, settled)
         settled = _at(settled, settled.runs.position_of_source(source_end), source_end)
         note = f"{pair.source.alias} has lost {lost} offsets that were mirrored"
-    brought = await producers_of_mirrors(pair.config, pair.flow.id, pair.source)
-    writers = lane_writers(pair.ledger.store.view, location, pair.source, brought)
+    writers = lane_writers(pair.ledger.store.view, location, pair.source, pair.mirrors)
     first, window = settled.runs.exact_from, VERIFIED_RECORDS
     while settled.position > first:
         start = max(first, settled.position - window)

@@ -83,7 +83,7 @@ async def begin_lanes(
             )
         }
         lanes: list[LaneStart] = []
-        going_on: dict[TopicPartition, LaneStart | None] = {}
+        going_on: dict[TopicPartition, LaneStart] = {}
         kept: dict[TopicPartition, OffsetRange] = {}
         for topic in divergences:
             what = chosen[topic.topic]
@@ -107,7 +107,7 @@ async def begin_lanes(
                     lanes.append(await _lane(context, ledger, begin, divergence, location, at, end))
         await ledger.store.write(_kept(context, divergences, kept))
         await _write(context, ledger, names, lanes, going_on)
-        lanes += filter(None, going_on.values())
+        lanes += going_on.values()
         await _require_written(context, ledger, lanes)
     identical = sum(lane.here.source_offset == lane.here.target_offset for lane in lanes)
     return Begun(lanes=len(lanes), identical=identical)
@@ -197,7 +197,7 @@ async def _write(
     ledger: OpenLedger,
     names: Sequence[str],
     lanes: Sequence[LaneStart],
-    going_on: Mapping[TopicPartition, LaneStart | None],
+    going_on: Mapping[TopicPartition, LaneStart],
 ) -> None:
     """Other lanes keep their places; `lanes` forget what was known of them and begin. Those that go
     on keep what is known: nothing else says where they stood, should this be cut off."""
@@ -212,17 +212,13 @@ async def _write(
         if lane.topic in wanted:
             keys = store.view.lane_keys(lane.topic, lane.partition)
             if lane in going_on:
-                going = going_on[lane]
+                place = going_on[lane].here.position
                 keys = tuple(
-                    key
-                    for key in keys
-                    if going is not None
-                    and isinstance(key, StartKey)
-                    and key.position > going.here.position
+                    key for key in keys if isinstance(key, StartKey) and key.position > place
                 )
             await store.write(Tombstone(key=key) for key in keys)
     author, at_ms = new_author(), now_ms()
-    for going in filter(None, going_on.values()):
+    for going in going_on.values():
         # Without its start, which is there.
         written = lane_entries(going, author=author, at_ms=at_ms, detail=_DETAIL)
         await store.write(written[1:])
@@ -237,12 +233,11 @@ def _own_lane(
     own: OwnPlace,
     stood: LaneLocation,
     old_end: int,
-) -> LaneStart | None:
-    """A lane that goes on by its own map; see `both_written`. None where it stands at its start."""
-    at, start = stood.lane.source, stood.record.starts[-1]
-    is_at_start = own.position == start.position
-    if is_at_start and own.source_offset == start.source_offset:
-        return None
+) -> LaneStart:
+    """A lane that goes on by its own map; see `both_written`."""
+    at = stood.lane.source
+    # It may be moved back, also behind a start that does not count any more then.
+    start = [each for each in stood.record.starts if each.position <= own.position][-1]
     present, old = context.pair.target.topic(at.topic), ledger.target.topic(at.topic)
     return LaneStart(
         topic=at.topic,
@@ -252,7 +247,7 @@ def _own_lane(
         source_end_offset=stood.source_next_offset,
         source_topic_id=None if present is None else present.id,
         target_topic_id=None if old is None else old.id,
-        begun_at=start.source_offset if is_at_start else None,
+        begun_at=start.source_offset if own.position == start.position else None,
     )
 
 

@@ -39,7 +39,7 @@ from heliograph.failback.export import (
 )
 from heliograph.failback.find import find_divergences
 from heliograph.failback.groups import Translate, move_groups_back
-from heliograph.failback.lane import brought_to, known
+from heliograph.failback.lane import brought_to, known, with_mirrors
 from heliograph.failback.outputs import (
     CHECK,
     EXPORT,
@@ -132,12 +132,16 @@ async def export_step(
     """Everything that only the old primary has, before anything there is touched."""
     divergences = await context.divergences(procedure)
     pair, topic = context.pair, context.order.topic
+    unmirrored = list(_unmirrored(divergences))
+    if not unmirrored:
+        return Outcome(summary="there is nothing to save", output=ExportOutput(records=0))
+    # Of one that goes on here, no step before this one has asked for the topics.
+    await pair.source.refresh({each.partition.topic for each in unmirrored})
+    pair = await with_mirrors(pair)
     wanted = [
         replace(each, brought=await brought_to(pair, each.partition, each.offsets))
-        for each in _unmirrored(divergences)
+        for each in unmirrored
     ]
-    if not wanted:
-        return Outcome(summary="there is nothing to save", output=ExportOutput(records=0))
     await asyncio.to_thread(
         ensure_topic,
         pair.target_config,

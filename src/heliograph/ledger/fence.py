@@ -85,7 +85,7 @@ def topic_unfence_entries(topics: Collection[TopicName]) -> list[Tombstone]:
     return [forget_memo(f"{_OF_TOPICS}{topic}") for topic in sorted(topics)]
 
 
-def kept_entry(kept: KeptFences) -> MemoEntry:
+def kept_fences_entry(kept: KeptFences) -> MemoEntry:
     return _KEPT_MEMO.entry(_KEPT, kept)
 
 

@@ -12,7 +12,7 @@ way back goes on by its own map and not at the divergence (`failback.both_writte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from heliograph.ledger.entries import MemoEntry
 from heliograph.ledger.memo import Memo
 from heliograph.ledger.view import LedgerView
 from heliograph.model import OffsetRange, TopicId, TopicName, TopicPartition
+from heliograph.wire.batch import BatchHeader
 
 NOTHING_KEPT: Final = OffsetRange(start=0, end=0)
 
@@ -57,3 +58,17 @@ def kept_of(view: LedgerView, source: TopicPartition, topic_id: TopicId) -> Offs
     end = kept.ends.get(source.partition, 0)
     start = (kept.starts or {}).get(source.partition, 0)
     return OffsetRange(start=min(start, end), end=end)
+
+
+def left_out_until(header: BatchHeader, mirrors: Collection[int], kept: OffsetRange) -> int:
+    """Before which offset a flow leaves out the records of a batch of its source: those of mirrors,
+    but for what is kept, which may begin within. The one answer for all that ask."""
+    first = header.base_offset
+    if header.producer_id not in mirrors:
+        return first
+    return max(first, kept.start) if is_kept(header, kept) else header.next_offset
+
+
+def is_kept(header: BatchHeader, kept: OffsetRange) -> bool:
+    """Whether some of it is."""
+    return bool(kept.count) and header.base_offset < kept.end and header.next_offset > kept.start

@@ -31,7 +31,7 @@ from heliograph.ledger.fence import (
     KeptFences,
     are_kept,
     fence_of,
-    kept_entry,
+    kept_fences_entry,
     topic_fences,
 )
 from heliograph.ledger.holder import HolderWatch, is_gone
@@ -309,7 +309,7 @@ class _FlowLease:
             return
         if self._activity.has_left(self.id, fences):
             ids = tuple(fence.id for fence in fences.values())
-            note = kept_entry(KeptFences(author=author, at_ms=now_ms(), ids=ids))
+            note = kept_fences_entry(KeptFences(author=author, at_ms=now_ms(), ids=ids))
             await self._ledgers.note(self.id, [note])
 
     async def _failback_first(self) -> Fence | None:

@@ -51,7 +51,7 @@ def reversed_runs(runs: Runs, end_position: int) -> tuple[Run, ...]:
     if not runs or runs.exact_from >= end_position:
         return ()
     before = takewhile(lambda run: run.position < end_position, runs.since(runs.exact_from))
-    return tuple(map(_exchanged, before))
+    return tuple(map(exchanged, before))
 
 
 def reversed_anchors(runs: Runs) -> tuple[Run, ...]:
@@ -59,7 +59,7 @@ def reversed_anchors(runs: Runs) -> tuple[Run, ...]:
     anchors = runs.anchors if runs else None
     if anchors is None:
         return ()
-    return tuple(_exchanged(anchors.run(index)) for index in range(len(anchors.positions)))
+    return tuple(exchanged(anchors.run(index)) for index in range(len(anchors.positions)))
 
 
 def lane_entries(lane: LaneStart, *, author: str, at_ms: int, detail: str) -> list[Entry]:
@@ -110,7 +110,8 @@ def lane_entries(lane: LaneStart, *, author: str, at_ms: int, detail: str) -> li
     return [start, *explained, head]
 
 
-def _exchanged(run: Run) -> Run:
+def exchanged(run: Run) -> Run:
+    """As the lane that goes the other way has it."""
     return Run(
         position=run.position, source_offset=run.target_offset, target_offset=run.source_offset
     )

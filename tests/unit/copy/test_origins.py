@@ -183,6 +183,23 @@ def test_what_lay_there_when_a_failback_began_is_copied_whoever_wrote_it() -> No
     assert cursor.next_offset == 6
 
 
+def test_what_is_kept_may_begin_within_a_batch() -> None:
+    """Where a failback found that the other side had lost the rest of it."""
+    for start in (0, 1):
+        cursor = cursor_at(start)
+        fetched = _log([(50, 5), (-1, 2), (50, 2)])
+
+        chunk = prepare_chunk(
+            fetched, cursor, STAMP, origins=Origins({50}, set()), kept=OffsetRange(start=3, end=7)
+        )
+
+        assert [(each.source_offset, each.record_count) for each in chunk.batches] == [
+            (3, 2),
+            (5, 2),
+        ]
+        assert cursor.next_offset == 9
+
+
 @given(
     st.lists(st.tuples(st.sampled_from([-1, 40, 50, 51]), st.integers(1, 12)), max_size=40),
     st.data(),

@@ -12,7 +12,7 @@ from heliograph.ledger.fence import (
     are_kept,
     fence_entry,
     fence_of,
-    kept_entry,
+    kept_fences_entry,
     topic_fence_entry,
     topic_fences,
     topic_unfence_entries,
@@ -92,7 +92,7 @@ def test_a_fence_of_a_topic_that_cannot_be_read_is_up() -> None:
 
 
 def test_only_the_driver_that_leads_says_that_it_keeps_to_these_very_fences() -> None:
-    kept = kept_entry(KeptFences(author="leader", at_ms=1, ids=("f0", "f1")))
+    kept = kept_fences_entry(KeptFences(author="leader", at_ms=1, ids=("f0", "f1")))
     view = view_of(kept)
 
     assert are_kept(view, [ALONE], "leader")
