@@ -46,6 +46,8 @@ class Order:
     records_max: int = 400
     format_topic: str | None = None
     """Written by batches of `format("heliograph")`, and by streams, see `format_steps`."""
+    format_direct_topic: str | None = None
+    """Written by a stream of `format("heliograph")` that is declared deterministic."""
     format_steps: tuple[str, ...] | None = None
     """Where the process that commits a stream is killed, before the last one; None is no stream."""
     direct_topic: str | None = None
@@ -87,6 +89,7 @@ def main(order: Order) -> None:
             "read": _batch_read(spark, order),
             "refused": _refusals(spark, order) if order.steps else [],
             "format": _through_format(spark, order) if order.format_topic else [],
+            "format_direct": _format_directly(spark, order) if order.format_direct_topic else [],
             "direct": _directly(spark, order) if order.direct_topic else "",
         }
         for prefix, example in examples_of(order.examples, order.example_count):
@@ -195,6 +198,34 @@ def _directly(spark: SparkSession, order: Order) -> str:
     said = _ended(query.awaitTermination)
     sink.close()
     return f"{said}, {sink.left_out} left out"
+
+
+def _format_directly(spark: SparkSession, order: Order) -> list[str]:
+    """All there is as one batch, and that batch again by its number."""
+    folder = Path(order.folder) / "format-direct"
+    rows = _source(spark.readStream, order).option("startingOffsets", "earliest").load()
+    again = _source(spark.read, order).load()
+    given = {
+        "config": order.config,
+        "cluster": "B",
+        "name": f"{order.name}-format-direct",
+        "topic": order.format_direct_topic,
+        "staging": str(folder / "staged"),
+        "replicationFactor": "1",
+        "deterministic": "true",
+    }
+    columns = ("key", "value", "headers", "timestamp")
+    query = (
+        rows.select(*columns)
+        .writeStream.format("heliograph")
+        .options(**given)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    said = _ended(query.awaitTermination)
+    writer = again.select(*columns).write.format("heliograph").mode("append")
+    return [said, _ended(writer.options(**given, batch="0").save)]
 
 
 def _run_format(spark: SparkSession, order: Order, folder: Path, step: str | None) -> str:

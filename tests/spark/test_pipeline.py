@@ -92,9 +92,10 @@ def test_a_random_query_that_fails_at_every_step_and_the_examples_write_each_row
     pair: dict[str, LocalCluster], tmp_path: Path, topic: Any
 ) -> None:
     """One Spark for all that needs one."""
-    source, target, by_format, direct = (topic(n) for n in ("in", "out", "format", "direct"))
+    names = ("in", "out", "format", "direct", "format-direct")
+    source, target, by_format, direct, format_direct = (topic(each) for each in names)
     create_topic(pair["A"], source, partitions=2)
-    for each in (target, by_format, direct):
+    for each in (target, by_format, direct, format_direct):
         create_topic(pair["B"], each, partitions=3)
     committed = numbered(900, partitions=2)
     produce(pair["A"], source, committed)
@@ -122,6 +123,7 @@ def test_a_random_query_that_fails_at_every_step_and_the_examples_write_each_row
         format_topic=by_format,
         format_steps=FORMAT_STEPS,
         direct_topic=direct,
+        format_direct_topic=format_direct,
         examples=prefix,
         example_count=EXAMPLE_COUNT,
     )
@@ -148,7 +150,9 @@ def test_a_random_query_that_fails_at_every_step_and_the_examples_write_each_row
         rest = {n: [r for r in part if r not in batch] for n, part in formatted.items()}
         assert_same_rows(rest, before)
     staged = {path.name for path in (tmp_path / "format" / "staged").glob("*/*")}
-    assert not [name for name in staged if name.startswith("incoming")]
+    assert not [name for name in staged if name.startswith(("incoming", "unnumbered"))]
+    assert document["format_direct"] == ["ended"] * 2
+    assert_same_rows(read_all(pair["B"], format_direct), before)
     assert_read(document["read"], source, before)
     missing, partition, nowhere, old = document["refused"]
     assert "column value is missing" in missing

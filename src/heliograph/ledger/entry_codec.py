@@ -53,6 +53,7 @@ VERSION: Final = 1
 JSON_BYTES_MAX: Final = 4_096
 MEMO_BYTES_MAX: Final = 512 * 1024
 """Half of a broker's default record limit."""
+_SHOWN_MAX: Final = 300
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _AUTHOR: Final = re.compile(r"[0-9a-f]{32}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
@@ -213,7 +214,7 @@ def encode(entry: Entry) -> tuple[bytes, bytes]:
         decode(key, value)
     except WireError as exc:
         # A record nobody can read would stop every reader of the topic, for good.
-        raise InvariantError(f"not fit for the ledger: {entry}") from exc
+        raise InvariantError(f"not fit for the ledger: {_shortened(entry)}: {exc}") from exc
     return key, value
 
 
@@ -314,8 +315,13 @@ def encode_key(key: EntryKey) -> bytes:
     try:
         decode_key(encoded)
     except WireError as exc:
-        raise InvariantError(f"not fit for the ledger: {key}") from exc
+        raise InvariantError(f"not fit for the ledger: {_shortened(key)}") from exc
     return encoded
+
+
+def _shortened(what: Entry | EntryKey) -> str:
+    text = str(what)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}… ({len(text):,} characters)"
 
 
 def decode_key(key: bytes) -> EntryKey:

@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Sequence,
+)
 from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from crc32c import crc32c
 
@@ -21,7 +29,7 @@ from heliograph.broker.codes import NONE, OUT_OF_PLACE, broker_error
 from heliograph.broker.log import read_batches
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.errors import BrokerError, LeaderMoved, OffsetGone, PipelineRefused
-from heliograph.model import TopicPartition
+from heliograph.model import TopicName, TopicPartition
 from heliograph.pipeline.notes import PartEnd
 from heliograph.pipeline.packing import Sealed
 from heliograph.pipeline.staging import Folder, Piece
@@ -43,6 +51,7 @@ from heliograph.wire.produce import (
     produce_request,
 )
 
+T = TypeVar("T")
 _IN_FLIGHT: Final = 5
 """Batches of a partition; a broker remembers the last five of a producer."""
 _REMEMBERED_MS: Final = 3_600_000
@@ -85,27 +94,37 @@ async def append_part(target: Cluster, stamp: Stamp, folder: Folder, part: PartT
     `PipelineRefused` where the log holds something else, `BrokerError` when the target does not
     take records for two minutes.
     """
-    given_up_s = monotonic_s() + _GIVE_UP_S
-    tries = 0
+
+    async def appended() -> PartEnd:
+        found = await find_end(target, stamp, part.start)
+        if found.position == part.end_position:
+            return found
+        missing = list(_missing(part, found))
+        async with aclosing(_staged(folder, missing)) as batches:
+            return await append_batches(target, stamp, found, batches)
+
+    return await retried(target, {part.start.target.topic}, appended)
+
+
+async def retried(
+    target: Cluster, topics: Collection[TopicName], work: Callable[[], Awaitable[T]]
+) -> T:
+    """What `work` finds, tried for two minutes while leaders move or do not answer."""
+    give_up_s, tries = monotonic_s() + _GIVE_UP_S, 0
     while True:
         try:
-            found = await find_end(target, stamp, part.start)
-            if found.position == part.end_position:
-                return found
-            missing = list(_missing(part, found))
-            async with aclosing(_staged(folder, missing)) as batches:
-                return await append_batches(target, stamp, found, batches)
+            return await work()
         except BrokerError as exc:
-            if not exc.retriable or monotonic_s() > given_up_s:
+            if not exc.retriable or monotonic_s() > give_up_s:
                 raise
             tries += 1
-            await before_retry(target, part.start.target, tries)
+            await before_retry(target, topics, tries)
 
 
-async def before_retry(target: Cluster, at: TopicPartition, tries: int) -> None:
+async def before_retry(target: Cluster, topics: Collection[TopicName], tries: int) -> None:
     await asyncio.sleep(min(_RETRY_S * 2**tries, _RETRY_S_MAX))
     try:
-        await target.refresh([at.topic])
+        await target.refresh(topics)
     except BrokerError as exc:
         if not exc.retriable:
             raise

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from heliograph.broker.cluster import open_cluster
 from heliograph.errors import MirrorError
-from heliograph.pipeline.append import PartToAppend, append_part
+from heliograph.pipeline.append import PartToAppend, append_part, retried
 from heliograph.pipeline.notes import PartEnd
 from heliograph.pipeline.staging import Folder
 from heliograph.wire.batch import Stamp
@@ -33,7 +34,8 @@ async def append_here(order: AppendOrder, parts: Sequence[PartToAppend]) -> list
     target = open_cluster(order.cluster, "producer")
     folder = Folder(order.folder)
     try:
-        await target.refresh({part.start.target.topic for part in parts})
+        topics = {part.start.target.topic for part in parts}
+        await retried(target, topics, partial(target.refresh, topics))
         return list(
             await asyncio.gather(
                 *(append_part(target, order.stamp, folder, part) for part in parts)

@@ -37,7 +37,7 @@ from heliograph.pipeline.notes import (
     PartEnd,
     Step,
     claim_entry,
-    done_entry,
+    done_entries,
     first_claim,
     following,
     forgotten,
@@ -67,8 +67,7 @@ from heliograph.wire.batch import Stamp
 
 log = logging.getLogger("heliograph")
 
-INCOMING: Final = "incoming-"
-"""What tasks stage before the number of their batch is known."""
+_UNNUMBERED_MS_MAX: Final = 86_400_000
 _MANIFEST: Final = "manifest.json"
 _TOPICS_S: Final = 30.0
 _BROKER_DEFAULT: Final = -1
@@ -133,6 +132,15 @@ class DirectWork(Protocol):
 def pipeline_folder(staging: str, name: str) -> Folder:
     """Where all that a pipeline stages lies."""
     return Folder(staging).child(name)
+
+
+def incoming_folder(staging: str, name: str, batch: int | None) -> Folder:
+    """A new one for tasks to fill. Left by a writer that died it is removed behind its batch, or
+    behind any that is done a day later where its number is not known."""
+    kind = f"unnumbered-{now_ms()}" if batch is None else f"incoming-{batch}"
+    made = pipeline_folder(staging, name).child(f"{kind}-{uuid.uuid4().hex}")
+    made.make()
+    return made
 
 
 class PipelineTarget:
@@ -256,16 +264,19 @@ class PipelineTarget:
                 at_ms=now_ms(),
                 starts=self._ledger.ask(self.flow, lambda view: starts_of(view, targets, ends)),
             )
-            self._ledger.note(self.flow, [claim_entry(claim)])
-            self._require_first(claim)
+            entry = claim_entry(claim)
         except BaseException:
-            # Nothing was sent, so what was staged is worth nothing.
+            # Nothing was claimed, so what was staged is worth nothing.
             folder.remove()
             raise
+        # A note that fails may be written all the same: the next try goes on from the folder then.
+        # Where it was not written, a later batch removes the folder.
+        self._ledger.note(self.flow, [entry])
+        self._require_first(claim, folder)
         probe(PIPELINE_CLAIMED)
         return claim, parts
 
-    def _require_first(self, claim: Claim) -> None:
+    def _require_first(self, claim: Claim, folder: Folder) -> None:
         """Raises `PipelineRefused` where another copy has claimed the batch, or is past it."""
         counts = self._ledger.ask(self.flow, lambda view: first_claim(view, claim.batch))
         try:
@@ -279,6 +290,7 @@ class PipelineTarget:
             self._step(claim.batch, claim.query)
         except PipelineRefused:
             self._ledger.note(self.flow, [withdrawn(claim)])
+            folder.remove()
             raise
 
     def _append_all(
@@ -359,7 +371,9 @@ class PipelineTarget:
         self, direct: DirectBatch, written: Sequence[tuple[PartEnd, int]]
     ) -> WrittenBatch:
         records = sum(count for _, count in written)
-        return self._note(direct.claim, records, [end for end, _ in written])
+        noted = self._note(direct.claim, records, [end for end, _ in written])
+        self._remove_before(direct.claim)
+        return noted
 
     def _write_direct(self, claim: Claim, work: DirectWork | None) -> WrittenBatch:
         if work is None:
@@ -417,18 +431,15 @@ class PipelineTarget:
             ends=merged_ends(last_done(view), ends),
             is_direct=bool(claim.producers),
         )
-        self._ledger.note(self.flow, [done_entry(done), *forgotten(view, claim.batch)])
+        self._ledger.note(self.flow, [*done_entries(done), *forgotten(view, claim.batch)])
         probe(PIPELINE_NOTED)
         return WrittenBatch(batch=claim.batch, records=records, ends=tuple(ends))
 
     def _remove_before(self, claim: Claim) -> None:
-        """This batch's folder stays: by it a replay knows that it is of the same query. What a
-        writer that died has left is of no batch."""
-        kept = _folder_name(claim.batch, claim.token)
+        """This batch's folder stays: by it a replay knows that it is of the same query."""
+        kept, at_ms = _folder_name(claim.batch, claim.token), now_ms()
         for name in self._folder.names():
-            number = name.partition("-")[0]
-            is_before = number.isdigit() and int(number) <= claim.batch and name != kept
-            if is_before or name.startswith(INCOMING):
+            if name != kept and _is_left(name, claim.batch, at_ms):
                 self._folder.child(name).remove()
 
     def _has(self, batch: int, token: str) -> bool:
@@ -459,6 +470,16 @@ class PipelineTarget:
 
 def _folder_name(batch: int, token: str) -> str:
     return f"{batch}-{token}"
+
+
+def _is_left(name: str, batch: int, at_ms: int) -> bool:
+    """Whether a folder is of no batch that is still to be written."""
+    match name.split("-"):
+        case [number, _] | ["incoming", number, _] if number.isdigit():
+            return int(number) <= batch
+        case ["unnumbered", begun_ms, _] if begun_ms.isdigit():
+            return int(begun_ms) < at_ms - _UNNUMBERED_MS_MAX
+    return False
 
 
 def _manifest(parts: Sequence[StagedPart]) -> bytes:

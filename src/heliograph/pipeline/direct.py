@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from heliograph.broker.cluster import Cluster, open_cluster
@@ -23,6 +24,7 @@ from heliograph.pipeline.append import (
     append_batches,
     before_retry,
     find_end,
+    retried,
     seen_of,
 )
 from heliograph.pipeline.notes import PartEnd
@@ -145,7 +147,7 @@ class _Part:
                 if not exc.retriable or monotonic_s() > give_up_s:
                     raise
                 tries += 1
-                await before_retry(self._target, self._start.target, tries)
+                await before_retry(self._target, {self._start.target.topic}, tries)
 
     async def _missing(self, found: PartEnd, seen: Mapping[int, Seen]) -> AsyncGenerator[Sealed]:
         """What is not there yet: first what was not acknowledged, then what comes."""
@@ -191,12 +193,17 @@ async def require_untouched(
     target: Cluster, stamp: Stamp, starts: Mapping[TopicPartition, PartEnd]
 ) -> None:
     """Raises `PipelineRefused` where the producer wrote behind these."""
-    answers = await target.last_sequences(list(starts), stamp.producer_id) if starts else {}
-    for at, answer in answers.items():
-        if isinstance(answer, BrokerError):
-            raise answer
-        if answer >= 0 and (answer + 1 - starts[at].position) % SEQUENCES:
-            raise _other(at, "fewer rows")
+
+    async def look() -> None:
+        answers = await target.last_sequences(list(starts), stamp.producer_id)
+        for at, answer in answers.items():
+            if isinstance(answer, BrokerError):
+                raise answer
+            if answer >= 0 and (answer + 1 - starts[at].position) % SEQUENCES:
+                raise _other(at, "fewer rows")
+
+    if starts:
+        await retried(target, {at.topic for at in starts}, look)
 
 
 def _is_same(sealed: Sealed, there: Seen | None) -> bool:
@@ -212,7 +219,7 @@ def _is_same(sealed: Sealed, there: Seen | None) -> bool:
 async def _opened(cluster: ClusterConfig, topics: Collection[TopicName]) -> Cluster:
     target = open_cluster(cluster, "producer")
     try:
-        await target.refresh(topics)
+        await retried(target, topics, partial(target.refresh, topics))
     except BaseException:
         target.close()
         raise

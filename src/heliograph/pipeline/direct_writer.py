@@ -9,10 +9,10 @@ whoever commits compares it with the logs, appends the rest, and sees that no ta
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
@@ -20,8 +20,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from heliograph.broker.cluster import open_cluster
 from heliograph.errors import MirrorError, PipelineRefused
-from heliograph.pipeline.append import StagedFiles
-from heliograph.pipeline.batches import INCOMING, DirectBatch, PipelineTarget, pipeline_folder
+from heliograph.pipeline.append import StagedFiles, retried
+from heliograph.pipeline.batches import DirectBatch, PipelineTarget, incoming_folder
 from heliograph.pipeline.direct import DirectAppender, DirectPacker, require_untouched
 from heliograph.pipeline.direct_task import with_counts
 from heliograph.pipeline.notes import PartEnd
@@ -120,9 +120,7 @@ def planned_direct(
     batch = target.begin_direct(number, query, TASKS_MAX)
     folder = ""
     if batch is not None and batch.is_again:
-        made = pipeline_folder(options.staging, options.name).child(f"{INCOMING}{uuid.uuid4().hex}")
-        made.make()
-        folder = made.uri
+        folder = incoming_folder(options.staging, options.name, number).uri
     return DirectTasks(options.cluster, number, is_stream, batch, folder)
 
 
@@ -169,7 +167,8 @@ async def _require_no_other(cluster: ClusterConfig, batch: DirectBatch, tasks: i
     its rows again."""
     target = open_cluster(cluster, "producer")
     try:
-        await target.refresh({start.target.topic for start in batch.claim.starts})
+        topics = {start.target.topic for start in batch.claim.starts}
+        await retried(target, topics, partial(target.refresh, topics))
         for task in range(tasks, len(batch.claim.producers)):
             stamp, starts = batch.stamp(task), batch.starts(task)
             await require_untouched(target, stamp, starts)
@@ -185,13 +184,16 @@ def _add_all(packer: Packer, batches: Iterator[Any]) -> None:
 def _number(options: SinkOptions, target: PipelineTarget, *, is_stream: bool) -> int:
     if not is_stream:
         return target.next_batch() if options.batch is None else options.batch
-    names = (
-        [] if options.checkpoint is None else Folder(options.checkpoint).child("offsets").names()
-    )
-    numbers = [int(name) for name in names if name.isdigit()]
-    if not numbers:
+    number = checkpoint_batch(options.checkpoint)
+    if number is None:
         raise PipelineRefused(
             "a query that is declared deterministic needs `checkpointLocation` as an option of its "
             "own: there it finds the number of its batch"
         )
-    return max(numbers)
+    return number
+
+
+def checkpoint_batch(checkpoint: str | None) -> int | None:
+    """The number of the batch that a stream's checkpoint says is next."""
+    names = [] if checkpoint is None else Folder(checkpoint).child("offsets").names()
+    return max((int(name) for name in names if name.isdigit()), default=None)

@@ -2,7 +2,8 @@
 
 Two notes a batch. A *claim* names the staged rows that count, before the first of them is sent: of
 two copies of a query, whose rows may differ, the first claim in the ledger wins and the other copy
-is refused. *Done* says how far each target partition was then. Each has a key of its own, so a
+is refused. *Done* says how far each target partition was then, with notes of further ends before it
+where one has no room for all. Each has a key of its own, so a
 process that wakes up late can take nothing back.
 """
 
@@ -13,8 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from heliograph.errors import PipelineRefused
+from heliograph.errors import InvariantError, PipelineRefused
 from heliograph.ledger.entries import MemoEntry, Tombstone
+from heliograph.ledger.entry_codec import MEMO_BYTES_MAX
 from heliograph.ledger.memo import Memo, forget_memo
 from heliograph.ledger.view import LedgerView
 from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
@@ -22,8 +24,11 @@ from heliograph.model import ClusterAlias, FlowId, TopicName, TopicPartition
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _CLAIM: Final = "pipeline-claim|"
 _DONE: Final = "pipeline-done|"
+_ENDS: Final = "pipeline-ends|"
 _PRODUCERS_SUBJECT: Final = "pipeline-producers"
 _KEPT_BATCHES: Final = 10
+_ENDS_MAX: Final = 1_000
+"""Of one memo; with the longest names they are well below what a memo may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +74,15 @@ class Done:
     """Of all partitions that the pipeline has ever written to."""
     is_direct: bool = False
     """Whether nothing of it was staged."""
+    more: int = 0
+    """How many notes of further ends lie before this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoreEnds:
+    """Ends that `Done` has no room for: there is one for each partition and task."""
+
+    ends: tuple[PartEnd, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +113,7 @@ Step = AlreadyDone | GoOn | Begin
 
 _CLAIMS: Final = Memo[Claim](Claim)
 _DONES: Final = Memo[Done](Done)
+_MORE_ENDS: Final = Memo[MoreEnds](MoreEnds)
 _PRODUCERS: Final = Memo[Producers](Producers)
 
 
@@ -113,11 +128,32 @@ def pipeline_flow(name: str, target: ClusterAlias) -> FlowId:
 
 
 def claim_entry(claim: Claim) -> MemoEntry:
-    return _CLAIMS.entry(f"{_CLAIM}{claim.batch}|{claim.token}", claim)
+    """Raises `PipelineRefused` for more than a ledger takes."""
+    entry = _CLAIMS.entry(f"{_CLAIM}{claim.batch}|{claim.token}", claim)
+    if len(entry.text) > MEMO_BYTES_MAX:
+        raise PipelineRefused(
+            f"batch {claim.batch} is for {len(claim.starts):,} target partitions and has "
+            f"{len(claim.producers):,} tasks with a producer of their own, more than a claim can "
+            "name: write to fewer topics, or coalesce the rows"
+        )
+    return entry
 
 
-def done_entry(done: Done) -> MemoEntry:
-    return _DONES.entry(f"{_DONE}{done.batch}", done)
+def done_entries(done: Done) -> list[MemoEntry]:
+    """To be noted in this order: what the last one counts is there when it is read."""
+    starts = range(0, max(1, len(done.ends)), _ENDS_MAX)
+    first, *more = [done.ends[start : start + _ENDS_MAX] for start in starts]
+    return [
+        *(
+            _MORE_ENDS.entry(_ends_subject(done, number), MoreEnds(ends=ends))
+            for number, ends in enumerate(more)
+        ),
+        _DONES.entry(f"{_DONE}{done.batch}", replace(done, ends=first, more=len(more))),
+    ]
+
+
+def _ends_subject(done: Done, number: int) -> str:
+    return f"{_ENDS}{done.batch}|{done.token}|{number}"
 
 
 def producers_entry(stamps: Iterable[tuple[int, int]]) -> MemoEntry:
@@ -134,7 +170,7 @@ def forgotten(view: LedgerView, batch: int) -> list[Tombstone]:
     return [
         forget_memo(subject)
         for subject in view.memos
-        if subject.startswith((_CLAIM, _DONE))
+        if subject.startswith((_CLAIM, _DONE, _ENDS))
         and int(subject.split("|")[1]) < batch - _KEPT_BATCHES
     ]
 
@@ -148,7 +184,13 @@ def last_done(view: LedgerView) -> Done | None:
     if not subjects:
         return None
     newest = max(subjects, key=lambda subject: int(subject.split("|")[1]))
-    return _DONES.read(view, newest)
+    done = _DONES.decode(newest, view.memos[newest])
+    ends = list(done.ends)
+    for subject in (_ends_subject(done, number) for number in range(done.more)):
+        if (more := _MORE_ENDS.read(view, subject)) is None:
+            raise InvariantError(f"the ledger has {newest}, and not {subject}")
+        ends += more.ends
+    return replace(done, ends=tuple(ends), more=0)
 
 
 def first_claim(view: LedgerView, batch: int) -> Claim | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,11 +25,12 @@ from heliograph.broker.admin import ClusterAdmin
 from heliograph.errors import InvariantError, MirrorError, PipelineRefused
 from heliograph.pipeline.append import PartToAppend
 from heliograph.pipeline.append_task import AppendOrder, append_here
-from heliograph.pipeline.batches import INCOMING, PipelineTarget, pipeline_folder
+from heliograph.pipeline.batches import PipelineTarget, incoming_folder
 from heliograph.pipeline.columns import require_columns
 from heliograph.pipeline.direct_writer import (
     Computed,
     DirectTasks,
+    checkpoint_batch,
     commit_direct,
     planned_direct,
 )
@@ -101,7 +101,9 @@ class _Writer:
                 query = query_id(options.checkpoint)
                 self._tasks = planned_direct(options, target, query, is_stream=self._is_stream)
         elif self._tasks is None:
-            self._tasks = _planned(options)
+            is_stream = self._is_stream
+            number = checkpoint_batch(options.checkpoint) if is_stream else options.batch
+            self._tasks = _planned(options, number)
         return dict(self.__dict__)
 
     def write(self, iterator: Iterator[Any]) -> Staged | Computed:
@@ -192,7 +194,7 @@ def _target(options: SinkOptions) -> PipelineTarget:
     )
 
 
-def _planned(options: SinkOptions) -> _Tasks:
+def _planned(options: SinkOptions, number: int | None) -> _Tasks:
     topics = target_topics(
         ClusterAdmin(options.cluster),
         topic=options.topic,
@@ -200,9 +202,7 @@ def _planned(options: SinkOptions) -> _Tasks:
         on_error=options.on_error,
         dead_letter_topic=options.dead_letter_topic,
     )
-    folder = pipeline_folder(options.staging, options.name).child(f"{INCOMING}{uuid.uuid4().hex}")
-    folder.make()
-    return _Tasks(folder.uri, topics)
+    return _Tasks(incoming_folder(options.staging, options.name, number).uri, topics)
 
 
 def _taken(staged: Sequence[Staged], folder: Folder, _topics: TargetTopics) -> list[StagedPart]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from heliograph.errors import BrokerUnreachable, NotAuthorised, PipelineRefused
+from heliograph.errors import BrokerUnreachable, LeaderMoved, NotAuthorised, PipelineRefused
 from heliograph.model import TopicName, TopicPartition
 from heliograph.pipeline import append as appending
 from heliograph.pipeline import direct
@@ -140,6 +140,24 @@ def test_failing_anywhere_and_tried_again_every_row_is_there_once(
 
     assert own(log) == [(2 * index, 2) for index in range(10)] + [(20, 1)]
     assert end.position == 21
+
+
+@pytest.mark.parametrize("asked_for", ["metadata", "describe_producers"])
+def test_a_leader_that_moves_as_a_task_begins_or_finishes_costs_nothing(
+    cluster: FakeCluster, asked_for: str
+) -> None:
+    """There the partitions are asked about that the task has no rows for."""
+    cluster.create("out")
+    moves = [LeaderMoved("elsewhere"), BrokerUnreachable("cut")]
+
+    def trouble(asked: Asked) -> None:
+        if asked.name == asked_for and moves:
+            raise moves.pop()
+
+    cluster.before = trouble
+
+    assert write(0) == []
+    assert moves == []
 
 
 def test_a_target_that_does_not_answer_ends_the_task(cluster: FakeCluster) -> None:

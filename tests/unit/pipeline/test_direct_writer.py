@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from heliograph.errors import PipelineRefused
-from heliograph.pipeline import direct_writer
+from heliograph.errors import LeaderMoved, PipelineRefused
+from heliograph.pipeline import append, direct_writer
+from heliograph.pipeline.batches import DirectBatch
 from heliograph.pipeline.direct_writer import planned_direct
+from heliograph.pipeline.notes import Claim, PartEnd
+from heliograph.pipeline.packing import TargetTopics
 from heliograph.pipeline.sink_options import SinkOptions
 from heliograph.wire.compression import Codec
+from tests.kit.fake_cluster import Asked, FakeCluster
 
 
 class DoneAlready:
@@ -72,3 +77,39 @@ def test_a_task_of_another_batch_than_the_checkpoint_says_appends_nothing(
     _, wrong = planned(checkpoint_at(tmp_path, 3))
 
     assert "batch 3 is next, and Spark that it is 4" in wrong.stage(iter(())).problem
+
+
+@pytest.mark.parametrize("asked_for", ["metadata", "describe_producers"])
+def test_a_leader_that_moves_as_a_batch_is_committed_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch, asked_for: str
+) -> None:
+    """There it is asked whether tasks wrote that this try does not have."""
+    cluster = FakeCluster()
+    cluster.create("out")
+    start = PartEnd(topic="out", partition=0, position=0, offset=0)
+    claim = Claim(
+        batch=0,
+        token="t",
+        query="q",
+        staging="",
+        at_ms=1,
+        starts=(start,),
+        producers=((1_000, 0), (1_001, 0)),
+    )
+    batch = DirectBatch(
+        claim=claim, done=None, topics=TargetTopics(partition_counts={"out": 1}), is_again=True
+    )
+    moves = [LeaderMoved("elsewhere")]
+
+    def trouble(asked: Asked) -> None:
+        if asked.name == asked_for and moves:
+            raise moves.pop()
+
+    cluster.before = trouble
+    monkeypatch.setattr(append, "_RETRY_S", 0.001)
+    monkeypatch.setattr(direct_writer, "open_cluster", lambda _config, _role: cluster)
+    config: Any = None
+
+    asyncio.run(direct_writer._require_no_other(config, batch, 1))
+
+    assert moves == []

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heliograph.errors import PipelineRefused
+from heliograph.ledger.entry_codec import decode, encode
 from heliograph.ledger.view import LedgerView
 from heliograph.model import ClusterAlias, TopicName, TopicPartition
 from heliograph.pipeline.notes import (
@@ -13,7 +16,7 @@ from heliograph.pipeline.notes import (
     GoOn,
     PartEnd,
     claim_entry,
-    done_entry,
+    done_entries,
     first_claim,
     following,
     forgotten,
@@ -43,7 +46,8 @@ def done(batch: int, token: str = HERE, query: str = "q", *ends: PartEnd) -> Don
 def view_of(*notes: Claim | Done) -> LedgerView:
     view = LedgerView()
     for note in notes:
-        view.apply(claim_entry(note) if isinstance(note, Claim) else done_entry(note))
+        for entry in [claim_entry(note)] if isinstance(note, Claim) else done_entries(note):
+            view.apply(entry)
     return view
 
 
@@ -110,6 +114,43 @@ def test_only_notes_of_old_batches_are_forgotten() -> None:
     keys = {entry.key for entry in forgotten(view, 12)}
 
     assert {key.subject for key in keys} == {"pipeline-claim|1|t1", "pipeline-done|1"}  # type: ignore[union-attr]
+
+
+def test_ends_of_each_task_in_each_partition_fit_however_many_there_are() -> None:
+    ends = tuple(
+        replace(part(n % 32, 10**12 + n, 10**12), topic="o" * 249, producer=9_000 + n // 32)
+        for n in range(200 * 32)
+    )
+    view = LedgerView()
+
+    entries = done_entries(done(7, HERE, "q", *ends))
+    for entry in entries:
+        key, value = encode(entry)
+        read = decode(key, value)
+        assert read is not None
+        view.apply(read)
+
+    assert len(entries) == 7
+    assert last_done(view) == done(7, HERE, "q", *ends)
+    assert len(forgotten(view, 17)) == 0
+    assert len(forgotten(view, 18)) == 7
+
+
+def test_notes_of_further_ends_without_the_last_one_are_of_no_batch() -> None:
+    *more, _ = done_entries(done(8, HERE, "q", *(part(n) for n in range(1_500))))
+    view = view_of(done(7))
+
+    for entry in more:
+        view.apply(entry)
+
+    assert more and last_done(view) == done(7)
+
+
+def test_a_claim_that_the_ledger_would_not_take_is_refused_before_it_is_written() -> None:
+    starts = tuple(part(n) for n in range(20_000))
+
+    with pytest.raises(PipelineRefused, match="is for 20,000 target partitions"):
+        claim_entry(replace(claim(4), starts=starts))
 
 
 def test_a_partition_begins_where_it_ended_or_at_the_end_of_its_log() -> None:
