@@ -212,7 +212,7 @@ def test_acknowledged_ones_are_gone_also_where_the_map_contradicts_itself() -> N
 
     scan.see(own_batch(10, 8, 3))
 
-    assert scan.found(only_ours=True) == RecordsMissing(position=9, end_position=10)
+    assert scan.found() == RecordsMissing(position=9, end_position=10)
 
 
 def test_what_others_lost_before_the_first_of_ours_is_no_loss_of_ours() -> None:
@@ -223,7 +223,7 @@ def test_what_others_lost_before_the_first_of_ours_is_no_loss_of_ours() -> None:
 
     scan.see(own_batch(0, 10, 50))
 
-    assert scan.found(only_ours=False) == at(10)
+    assert scan.found() == at(10)
     assert scan.corrected(10, 60) == [Run(position=0, source_offset=0, target_offset=50)]
 
 
