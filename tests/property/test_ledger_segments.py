@@ -41,7 +41,7 @@ def agreeing(entry: RunsEntry | StartEntry) -> RunsEntry | StartEntry:
     if isinstance(entry, StartEntry):
         return replace(entry, target_offset=entry.position + 10)
     ahead = entry.runs[0].target_offset if only_raises(entry.author) else 10
-    runs = [replace(run, target_offset=run.position + ahead) for run in entry.runs]
+    runs = [run._replace(target_offset=run.position + ahead) for run in entry.runs]
     return replace(entry, runs=tuple(runs))
 
 

@@ -324,5 +324,5 @@ def _lane_document(location: LaneLocation, *, runs: bool) -> dict[str, Any]:
         ],
     }
     if runs:
-        document["runs"] = [asdict(run) for run in record.runs]
+        document["runs"] = [run._asdict() for run in record.runs]
     return document

@@ -382,9 +382,9 @@ class Writer:
         if source_offset != cursor.source_expected:
             self._chunk.runs.append(
                 Run(
-                    position=cursor.position + first_record,
-                    source_offset=source_offset,
-                    target_offset=cursor.target_offset + first_record,
+                    cursor.position + first_record,
+                    source_offset,
+                    cursor.target_offset + first_record,
                 )
             )
 

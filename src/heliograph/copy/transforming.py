@@ -282,9 +282,9 @@ class TransformingWriter(Writer):
         ahead = self._ahead
         if ahead is None:
             return self._transform.apply(offsets, contents)
-        kept = [ahead.has(offset) for offset in offsets]
-        if kept[-1] is None and kept[0] is None:
+        if ahead.has(offsets[0]) is None and ahead.has(offsets[-1]) is None:
             return self._transform.apply(offsets, contents)
+        kept = [ahead.has(offset) for offset in offsets]
         return self._transform.apply_as_decided(offsets, contents, kept)
 
     def _end_at_failure(

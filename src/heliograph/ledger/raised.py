@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import takewhile
 
 from heliograph.ledger.runs import OFFSET_MAX, Block, LooseRuns, Run, Runs
@@ -67,7 +66,7 @@ def _pushed(known: Runs, last: Run, position: int) -> tuple[list[Run], int]:
         target = last.at(run.position).target_offset
         if run.target_offset >= target:
             return pushed, run.position
-        pushed.append(replace(run, target_offset=target))
+        pushed.append(run._replace(target_offset=target))
     return pushed, max(known.written_until, position)
 
 
@@ -75,7 +74,7 @@ def _add(runs: list[Run], run: Run) -> None:
     if runs:
         before = runs[-1].at(run.position)
         # What is known may contradict itself.
-        run = replace(run, target_offset=max(run.target_offset, before.target_offset))
+        run = run._replace(target_offset=max(run.target_offset, before.target_offset))
         if run == before:
             return
     runs.append(run)

@@ -24,12 +24,12 @@ from heliograph.ledger.runs import Run, Runs
 class Ahead:
     """The records that the ledger names and the log does not have: what was decided before."""
 
-    __slots__ = ("_end_position", "_positions", "_sources")
+    __slots__ = ("_positions", "_sources", "end_position")
 
     def __init__(self, runs: Sequence[Run], end_position: int) -> None:
         self._positions = [run.position for run in runs]
         self._sources = [run.source_offset for run in runs]
-        self._end_position = end_position
+        self.end_position = end_position
 
     @classmethod
     def of(cls, runs: Runs, position: int) -> Ahead | None:
@@ -64,7 +64,7 @@ class Ahead:
 
     def _count(self, index: int) -> int:
         last = index + 1 == len(self._positions)
-        end = self._end_position if last else self._positions[index + 1]
+        end = self.end_position if last else self._positions[index + 1]
         return end - self._positions[index]
 
 
@@ -92,6 +92,9 @@ class ReplayGuard:
     def parts_until(self, end: Run) -> int | None:
         """Up to where a chunk replaces what was written before, should the rest of that be wrong:
         behind it the lane goes on at `end` with another number of records than was decided."""
+        if self.ahead is not None and end.position >= self.ahead.end_position:
+            # The lane is past all of it: its batches need not be opened for it any more.
+            self.ahead = None
         until, ahead, parted = self._until, self.ahead, self._parted
         if end.position >= until:
             return None

@@ -18,9 +18,11 @@ from heliograph.errors import InvariantError
 OFFSET_MAX = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Run:
-    """The first record of the run; it lasts until the next run's position, or the lane's end."""
+class Run(NamedTuple):
+    """The first record of the run; it lasts until the next run's position, or the lane's end.
+
+    A tuple, since a filter that keeps some records makes one for nearly each of them.
+    """
 
     position: int
     source_offset: int

@@ -133,7 +133,7 @@ def lane_entries(found: LaneFinding, author: str) -> list[Entry]:
         # Older ones translate a little more, but all of a new lane has to fit one batch.
         runs = runs[-RUNS_PER_ENTRY_MAX:]
     first = runs[0].position
-    shifted = tuple(replace(run, position=base + run.position - first) for run in runs)
+    shifted = tuple(run._replace(position=base + run.position - first) for run in runs)
     source, at_ms = found.lane.source, now_ms()
     head = HeadEntry(
         topic=source.topic,

@@ -186,11 +186,7 @@ class LaneTransform:
             if None not in done.contents:
                 return range(len(done.contents))
             return [row for row, content in enumerate(done.contents) if content is not None]
-        return [
-            row
-            for row, content in enumerate(done.contents)
-            if content is not None and condition(content)
-        ]
+        return condition(done.contents)
 
     def _run(
         self, step: _LaneStep, offsets: Sequence[int], contents: Sequence[Content]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, Protocol, runtime_checkable
 
 from heliograph.config.plugins import UnusableClass, load_function
@@ -18,7 +19,9 @@ from heliograph.transform.record import Record, Where, checked_content
 from heliograph.wire.opened import Content
 
 Contents = Sequence[Content]
-Condition = Callable[[Content], bool]
+Condition = Callable[[Sequence[Content | None]], list[int]]
+"""The rows that are meant, of those that are left."""
+_name_of: Final = itemgetter(0)
 
 
 class Step(Protocol):
@@ -97,23 +100,36 @@ def condition_of(config: PredicateConfig, where: Where) -> Condition | bool:
             return (re.fullmatch(config.text, where.target_topic) is not None) != negate
         case "HasHeaderKey":
             name = config.text
-            return lambda content: any(name == key for key, _ in content[3]) != negate
+            # One expression: this is asked of every record.
+            return lambda contents: [
+                row
+                for row, content in enumerate(contents)
+                if content is not None
+                and (bool(content[3]) and name in map(_name_of, content[3])) != negate
+            ]
         case "HeaderNames":
             return _names_in_headers(frozenset(config.headers), config.text.encode(), negate)
         case "RecordIsTombstone":
-            return lambda content: (content[2] is None) != negate
+            return lambda contents: [
+                row
+                for row, content in enumerate(contents)
+                if content is not None and (content[2] is None) != negate
+            ]
 
 
 def _names_in_headers(headers: frozenset[str], text: bytes, negate: bool) -> Condition:
     """Each mirror frames the id its own way, so it may stand anywhere in the header."""
 
-    def is_meant(content: Content) -> bool:
-        found = any(
+    def names_it(content: Content) -> bool:
+        return any(
             name in headers and value is not None and text in value for name, value in content[3]
         )
-        return found != negate
 
-    return is_meant
+    return lambda contents: [
+        row
+        for row, content in enumerate(contents)
+        if content is not None and names_it(content) != negate
+    ]
 
 
 class _OnColumns:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -33,8 +33,7 @@ _NO_ATTRIBUTES: Final = b"\0"  # no bit of a record's attributes has a meaning y
 _TWO_BYTE_VARINTS: Final = 8192
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class Stretch(NamedTuple):
     """Records of the new batch whose source offsets follow one another; a hole starts the next."""
 
     first_record: int
@@ -158,7 +157,7 @@ def seal(
 def stretches_of(starts: list[tuple[int, int]], record_count: int) -> tuple[Stretch, ...]:
     ends = [first for first, _ in starts[1:]] + [record_count]
     return tuple(
-        Stretch(first_record=first, source_offset=offset, record_count=end - first)
+        Stretch(first, offset, end - first)
         for (first, offset), end in zip(starts, ends, strict=True)
     )
 

@@ -90,6 +90,18 @@ def test_what_was_decided_is_known_by_source_offset() -> None:
     assert Ahead.of(runs, 10) is None
 
 
+def test_a_lane_that_is_past_what_was_decided_is_asked_for_it_no_more() -> None:
+    """Batches are opened as long as something is decided of their records."""
+    runs = Runs([run(0, 0, 0)])
+    runs.replace_between(5, 10, [run(5, 5, 5), run(8, 20, 8)])
+    guard = ReplayGuard(5, runs.written_until, Ahead.of(runs, 5))
+
+    within = (guard.parts_until(run(9, 21, 9)), guard.ahead is not None)
+    past = (guard.parts_until(run(10, 22, 10)), guard.ahead is not None)
+
+    assert (within, past) == ((None, True), (None, False))
+
+
 def test_a_lane_that_parted_says_where_it_begins_until_it_is_past_what_lay_ahead() -> None:
     """A chunk that ends early leaves the map behind it to the one before, which knew less."""
     runs = Runs([run(0, 0, 0)])
