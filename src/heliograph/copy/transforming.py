@@ -7,7 +7,7 @@ into the records of a lane for their content. A record that is dropped is a gap,
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Final
@@ -34,6 +34,7 @@ from heliograph.wire.legacy import reencode_legacy
 from heliograph.wire.opened import Content, open_records
 from heliograph.wire.patching import patch_heads
 from heliograph.wire.rows import encode_records
+from heliograph.wire.sifting import sift
 
 GATHERED_BYTES_MAX: Final = 256 * 1024
 """Batches that are opened together: a function on columns is the faster the more it gets."""
@@ -131,7 +132,7 @@ class TransformingWriter(Writer):
     def flush(self) -> None:
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         if gathered and not self._has_failed():
-            gathered = self._patched(gathered)
+            gathered = self._sifted(self._patched(gathered))
         if not gathered or self._has_failed():
             return
         offsets: list[int] = []
@@ -163,8 +164,7 @@ class TransformingWriter(Writer):
         """Puts the first of these whose records need no more than other first bytes; returns the
         rest."""
         step = self._transform.heads
-        fates = self._fates
-        if step is None or self._ahead is not None or fates.decided or fates.unwritable:
+        if step is None or not self._is_all_undecided:
             return gathered
         for number, (header, batch) in enumerate(gathered):
             is_suspect = self._has_suspects(range(header.base_offset, header.next_offset))
@@ -182,6 +182,40 @@ class TransformingWriter(Writer):
                 return gathered[number:]
             self._put_unopened(header, made)
             self._passed(header)
+        return []
+
+    @property
+    def _is_all_undecided(self) -> bool:
+        """Whether nothing is known of any record but what its transforms say."""
+        fates = self._fates
+        return self._ahead is None and not (fates.decided or fates.unwritable)
+
+    def _sifted(
+        self, gathered: list[tuple[BatchHeader, memoryview]]
+    ) -> list[tuple[BatchHeader, memoryview]]:
+        """Puts what a filter by header leaves of these; returns them where they must be opened."""
+        sieve = self._transform.sieve
+        if not gathered or sieve is None or not self._is_all_undecided:
+            return gathered
+        next_offset = self._cursor.next_offset
+        if self._fates.suspects is not None or not _are_as_produced(gathered, next_offset):
+            return gathered
+        found = sift(gathered, sieve, bytes_max=self._bytes_max)
+        if found is None or (found.is_all and not _may_stay(gathered, next_offset)):
+            return gathered
+        if found.is_all:
+            for header, batch in gathered:
+                self._put_unopened(header, batch)
+            return []
+        last = gathered[-1][0]
+        for number, made in enumerate(found.batches, 1):
+            is_last = number == len(found.batches)
+            self._put_reencoded(
+                made,
+                last.next_offset if is_last else made.source_next_offset,
+                last.leader_epoch if is_last else -1,
+            )
+        self._passed(last)
         return []
 
     def _put_group(
@@ -309,12 +343,16 @@ class TransformingWriter(Writer):
         return len(offsets)
 
 
-def _may_stay(batches: Iterable[tuple[BatchHeader, memoryview]], from_offset: int) -> bool:
+def _may_stay(batches: Sequence[tuple[BatchHeader, memoryview]], from_offset: int) -> bool:
     """Whether the target takes these batches as they are, and they are worth sending so."""
+    return _are_as_produced(batches, from_offset) and all(
+        header.size_bytes > TINY_BYTES_MAX for header, _ in batches
+    )
+
+
+def _are_as_produced(batches: Sequence[tuple[BatchHeader, memoryview]], from_offset: int) -> bool:
+    """Whether no record lacks, none is from before, and all have the time they were given."""
     return all(
-        header.is_dense
-        and not header.is_log_append_time
-        and header.base_offset >= from_offset
-        and header.size_bytes > TINY_BYTES_MAX
+        header.is_dense and not header.is_log_append_time and header.base_offset >= from_offset
         for header, _ in batches
     )
