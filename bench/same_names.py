@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from tests.kit.mirror import RECORDS_ONLY, lasting_topic, write_config
 from tests.kit.runs import WITHOUT_SPARK, MirrorRun, mirror_runs
 
@@ -52,6 +52,7 @@ _LIFE_S: Final = (0.3, 14.0)
 _STOPPED_S: Final = (2.0, 12.0)
 _STOP_ONE_IN: Final = 4
 _FLUSH_S: Final = 60.0
+_FIRST_RECORD_S_MAX: Final = 30.0
 _COPYING: Final = "first records mirrored"
 
 
@@ -60,6 +61,8 @@ class Writers:
 
     def __init__(self, clusters: Mapping[str, LocalCluster], seed: int) -> None:
         self.wanted: list[str] = []
+        self.undelivered: dict[str, str] = {}
+        """Of which the cluster did not say that it has them, and why: they are there or not."""
         self.aborted = 0
         self._stop = threading.Event()
         self._problems: list[BaseException] = []
@@ -100,7 +103,13 @@ class Writers:
                 producer.begin_transaction()
             for value in some:
                 number = chance.randrange(PARTITIONS)
-                producer.produce(TOPIC, value.encode(), value.encode(), partition=number)
+                producer.produce(
+                    TOPIC,
+                    value.encode(),
+                    value.encode(),
+                    partition=number,
+                    on_delivery=self._delivered,
+                )
             left = producer.flush(_FLUSH_S)
             assert left == 0, f"{name}: {left} records were not acknowledged"
             if kind == "transactional" and chance.random() < 0.3:
@@ -109,7 +118,11 @@ class Writers:
                 continue
             if kind == "transactional":
                 producer.commit_transaction(_FLUSH_S)
-            self.wanted += some
+            self.wanted += [value for value in some if value not in self.undelivered]
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.undelivered[(message.value() or b"").decode()] = error.str()
 
 
 def _producer(cluster: LocalCluster, name: str, kind: str, chance: random.Random) -> Producer:
@@ -132,6 +145,31 @@ def _producer(cluster: LocalCluster, name: str, kind: str, chance: random.Random
     return producer
 
 
+class _Life:
+    """A mirror, and how long after its start, or after its first record, it is to end.
+
+    Many lives are short: what a start does is as good a moment as any. But on a busy machine a
+    start takes seconds, and then hardly one would be ended while it copies.
+    """
+
+    def __init__(self, run: MirrorRun, chance: random.Random) -> None:
+        self.run = run
+        began_s = time.monotonic()
+        self._waits_for_record = chance.random() < 0.5
+        self._copies_by_s = began_s + _FIRST_RECORD_S_MAX
+        self._counts_from_s = began_s
+        self._seconds = chance.choice((1.0, 0.4)) * chance.uniform(*_LIFE_S)
+
+    @property
+    def is_over(self) -> bool:
+        now_s = time.monotonic()
+        if self._waits_for_record:
+            if now_s < self._copies_by_s and _COPYING not in self.run.said:
+                return False
+            self._waits_for_record, self._counts_from_s = False, now_s
+        return now_s - self._counts_from_s >= self._seconds
+
+
 class Hunter:
     """Kills and stops the mirrors of a scene, and always has others in their places."""
 
@@ -143,16 +181,15 @@ class Hunter:
 
     def hunt(self, runs: list[MirrorRun], seconds: float) -> None:
         self._runs = runs
-        current = [self._start(flows) for flows in self._scene.processes]
-        dies_at = [time.monotonic() + self._life_s() for _ in current]
+        lives = [_Life(self._start(flows), self._chance) for flows in self._scene.processes]
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(0.05)
             self._wake()
-            for index, at in enumerate(dies_at):
-                if time.monotonic() >= at:
-                    current[index] = self._replace(current[index], self._scene.processes[index])
-                    dies_at[index] = time.monotonic() + self._life_s()
+            for index, life in enumerate(lives):
+                if life.is_over:
+                    run = self._replace(life.run, self._scene.processes[index])
+                    lives[index] = _Life(run, self._chance)
         for _, stopped in self._due:
             stopped.send_signal(signal.SIGCONT)
         for run in runs:
@@ -160,10 +197,6 @@ class Hunter:
                 run.kill_driver()
         for flows in self._scene.processes:
             self._start(flows)
-
-    def _life_s(self) -> float:
-        # Many lives are short: what a start does is as good a moment as any.
-        return self._chance.choice((1.0, 0.4)) * self._chance.uniform(*_LIFE_S)
 
     def _start(self, flows: tuple[str, ...]) -> MirrorRun:
         only = [word for flow in flows for word in ("--flow", flow)]
@@ -206,7 +239,8 @@ def hunt(scene: Scene, *, seconds: float, seed: int, folder: Path) -> Found:
             with writers.writing():
                 Hunter(scene, file, seed, found).hunt(runs, seconds)
             found.records, found.aborted = len(writers.wanted), writers.aborted
-            settle(clusters, writers.wanted, found)
+            found.undelivered = [f"{v}: {why}" for v, why in writers.undelivered.items()]
+            settle(clusters, writers.wanted, frozenset(writers.undelivered), found)
             look_for_growth(clusters, found)
             check_maps(scene, file, clusters, found)
             translate(scene, file, clusters, found)

@@ -88,6 +88,8 @@ class Found:
     stops: int = 0
     records: int = 0
     aborted: int = 0
+    undelivered: list[str] = field(default_factory=list)
+    """Records that no cluster confirmed to their writer: in all logs, or in none."""
     settled_s: float = 0.0
     lost: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
@@ -118,7 +120,12 @@ class Found:
         return [f"{kind}: {each}" for kind in kinds for each in getattr(self, kind)[:5]]
 
 
-def settle(clusters: Mapping[str, LocalCluster], records_wanted: list[str], found: Found) -> None:
+def settle(
+    clusters: Mapping[str, LocalCluster],
+    records_wanted: list[str],
+    undelivered: frozenset[str],
+    found: Found,
+) -> None:
     """Until every cluster has as many records as were written, or no more come."""
     began = time.monotonic()
     wanted = Counter(records_wanted)
@@ -133,6 +140,11 @@ def settle(clusters: Mapping[str, LocalCluster], records_wanted: list[str], foun
             break
         time.sleep(1.0)
     found.settled_s = round(time.monotonic() - began, 1)
+    unsure: set[str] = set()
+    for log in logs.values():
+        for some in log.values():
+            unsure |= undelivered & {(rec.value or b"").decode() for rec in some}
+    wanted += Counter(unsure)
     for alias, log in logs.items():
         have = Counter((rec.value or b"").decode() for some in log.values() for rec in some)
         found.lost += [f"{alias}: {each}" for each in (wanted - have)]
