@@ -232,4 +232,6 @@ def _sieve(config: TransformConfig) -> Sieve | None:
 
 def _beside(config: TransformConfig, step: Step) -> Step:
     """Whose function is the operator's, and may take its time."""
-    return Beside(config.name, step, config.timeout_ms) if config.function else step
+    if not config.function:
+        return step
+    return Beside(config.name, step, config.timeout_ms, config.memory_bytes_max)
