@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import Final
 
+from heliograph.broker.codes import TOO_LARGE
 from heliograph.config.transforms import Fate
 from heliograph.copy.chunk import (
     TINY_BYTES_MAX,
@@ -43,6 +44,9 @@ BATCH_BYTES_MAX: Final = 512 * 1024
 BATCH_BYTES_CAREFUL: Final = 64 * 1024
 """The same once the target refused a batch as too large."""
 _REFUSED: Final = StallReason.REFUSED_BY_TARGET
+_OVERHEAD_BYTES: Final = 1024
+"""More than a batch with one record has beside its content, whatever the codec makes of it."""
+_HEADER_OVERHEAD_BYTES: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,8 @@ class Fates:
     """Those that the target refused each by itself."""
     suspects: OffsetRange | None = None
     """Source offsets of a batch that the target refused: to be sent one by one."""
+    batch_bytes_max: int | None = None
+    """More than that in a batch the target refuses."""
 
     def of(self, failure: Failure) -> Fate:
         if failure.stage == "KAFKA_PRODUCE":
@@ -83,6 +89,10 @@ class TransformingWriter(Writer):
         self._gathered: list[tuple[BatchHeader, memoryview]] = []
         self._gathered_bytes = 0
         self._bytes_max = BATCH_BYTES_MAX if coalesce else BATCH_BYTES_CAREFUL
+        if fates.batch_bytes_max is not None:
+            # What does not compress grows a little.
+            fits = fates.batch_bytes_max - fates.batch_bytes_max // 16
+            self._bytes_max = max(1, min(self._bytes_max, fits))
 
     def add(self, header: BatchHeader, batch: memoryview) -> None:
         if self._gathered and (
@@ -111,7 +121,7 @@ class TransformingWriter(Writer):
                 for number in range(stretch.record_count)
             ]
             try:
-                done = self._transformed(offsets, contents)
+                done = self._transformed(offsets, contents, header.compression)
             except NotYetKnown as exc:
                 self._wait(offsets[0], exc)
                 return
@@ -188,7 +198,9 @@ class TransformingWriter(Writer):
     def _is_all_undecided(self) -> bool:
         """Whether nothing is known of any record but what its transforms say."""
         fates = self._fates
-        return self._ahead is None and not (fates.decided or fates.unwritable)
+        return self._ahead is None and not (
+            fates.decided or fates.unwritable or fates.batch_bytes_max
+        )
 
     def _sifted(
         self, gathered: list[tuple[BatchHeader, memoryview]]
@@ -224,21 +236,22 @@ class TransformingWriter(Writer):
         offsets: list[int],
         contents: list[Content],
     ) -> None:
+        last, codec = gathered[-1][0], gathered[0][0].compression
         try:
-            done = self._transformed(offsets, contents) if contents else Transformed([])
+            done = self._transformed(offsets, contents, codec) if contents else Transformed([])
         except NotYetKnown as exc:
             self._wait(offsets[0], exc)
             return
         if (
             all(map(is_, done.contents, contents))
             and _may_stay(gathered, self._cursor.next_offset)
+            and self._fit(gathered)
             and not self._has_suspects(offsets)
         ):
             # What no transform touched travels as it came.
             for header, batch in gathered:
                 self._put_unopened(header, batch)
             return
-        last, codec = gathered[-1][0], gathered[0][0].compression
         self._put_rows(offsets, contents, done, codec, last.next_offset, last.leader_epoch)
 
     def _has_failed(self) -> bool:
@@ -301,9 +314,17 @@ class TransformingWriter(Writer):
                 some = slice(start, end)
                 yield from encode_records(offsets[some], contents[some], codec, bytes_max=bytes_max)
 
-    def _transformed(self, offsets: Sequence[int], contents: Sequence[Content]) -> Transformed:
+    def _fit(self, gathered: Sequence[tuple[BatchHeader, memoryview]]) -> bool:
+        most = self._fates.batch_bytes_max
+        return most is None or all(header.size_bytes <= most for header, _ in gathered)
+
+    def _transformed(
+        self, offsets: Sequence[int], contents: Sequence[Content], codec: int
+    ) -> Transformed:
         done = self._asked(offsets, contents)
         fates = self._fates
+        if fates.batch_bytes_max is not None:
+            _refuse_too_large(done, offsets, codec, fates.batch_bytes_max)
         if fates.decided or fates.unwritable:
             for row, offset in enumerate(offsets):
                 failure = fates.decided.get(offset) or fates.unwritable.get(offset)
@@ -341,6 +362,29 @@ class TransformingWriter(Writer):
                         chunk.letters.append(Letter(position, offset, contents[row], failure))
             position += content is not None
         return len(offsets)
+
+
+def _refuse_too_large(
+    done: Transformed, offsets: Sequence[int], codec: int, bytes_max: int
+) -> None:
+    """Records of which a batch of its own would not be taken."""
+    for row, content in enumerate(done.contents):
+        if content is None or _plain_bytes(content) + _OVERHEAD_BYTES <= bytes_max:
+            continue
+        (alone,) = encode_records([offsets[row]], [content], codec, bytes_max=1)
+        size_bytes = len(alone.batch)
+        if size_bytes > bytes_max:
+            why = f"a batch of {size_bytes} bytes, and max.message.bytes is {bytes_max}"
+            done.contents[row] = None
+            done.failed[row] = Failure("target", TOO_LARGE, why, "KAFKA_PRODUCE")
+
+
+def _plain_bytes(content: Content) -> int:
+    _, key, value, headers = content
+    size = len(key or b"") + len(value or b"")
+    for name, text in headers:
+        size += _HEADER_OVERHEAD_BYTES + 3 * len(name) + len(text or b"")
+    return size
 
 
 def _may_stay(batches: Sequence[tuple[BatchHeader, memoryview]], from_offset: int) -> bool:
