@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.errors import CorruptBatch
-from heliograph.wire.batch import parse_header
+from heliograph.wire.batch import BatchHeader, parse_header
 from heliograph.wire.compression import Codec
 from heliograph.wire.sifting import Sieve, sift
 from tests.kit.batches import Record, batch_of, records_of
@@ -44,10 +44,10 @@ def logs(draw: st.DrawFn) -> list[list[Record]]:
     return log
 
 
-def with_headers(log: list[list[Record]], codec: int, **said: int) -> list[tuple[object, ...]]:
+def with_headers(log: list[list[Record]], codec: int) -> list[tuple[BatchHeader, memoryview]]:
     made = []
     for records in log:
-        batch = batch_of(*records, base_offset=records[0].offset, attributes=codec, **said)
+        batch = batch_of(*records, base_offset=records[0].offset, attributes=codec)
         header = parse_header(batch)
         assert header is not None
         made.append((header, batch))
@@ -63,7 +63,7 @@ def with_headers(log: list[list[Record]], codec: int, **said: int) -> list[tuple
 def test_what_is_kept_for_a_header_is_what_opening_all_would_keep(
     log: list[list[Record]], codec: Codec, keeps_named: bool, bytes_max: int
 ) -> None:
-    found = sift(with_headers(log, codec), Sieve(NAME, keeps_named), bytes_max=bytes_max)  # type: ignore[arg-type]
+    found = sift(with_headers(log, codec), Sieve(NAME, keeps_named), bytes_max=bytes_max)
 
     records = [each for some in log for each in some]
     wanted = [each for each in records if (NAME.encode() in dict(each.headers)) is keeps_named]
@@ -87,9 +87,9 @@ def test_where_one_in_ten_has_the_header_or_none_has_it_nothing_else_is_opened()
         for start in (0, 200)
     ]
 
-    kept = sift(with_headers(log, 0), Sieve(NAME, True), bytes_max=1 << 20)  # type: ignore[arg-type]
-    none = sift(with_headers(log, 0), Sieve("other", True), bytes_max=1 << 20)  # type: ignore[arg-type]
-    every = sift(with_headers(log, 0), Sieve("other", False), bytes_max=1 << 20)  # type: ignore[arg-type]
+    kept = sift(with_headers(log, 0), Sieve(NAME, True), bytes_max=1 << 20)
+    none = sift(with_headers(log, 0), Sieve("other", True), bytes_max=1 << 20)
+    every = sift(with_headers(log, 0), Sieve("other", False), bytes_max=1 << 20)
 
     assert kept is not None
     assert [each.offset for made in kept.batches for each in with_source_offsets(made)] == list(
@@ -116,7 +116,7 @@ def test_golden_reader_agrees_on_what_a_name_is() -> None:
     """`records_of` reads with nothing of heliograph but its words."""
     log = [[Record(offset=0, headers=((b"mark", None),)), *(Record(offset=n) for n in range(1, 9))]]
 
-    kept = sift(with_headers(log, 0), Sieve(NAME, True), bytes_max=1 << 20)  # type: ignore[arg-type]
+    kept = sift(with_headers(log, 0), Sieve(NAME, True), bytes_max=1 << 20)
 
     assert kept is not None
     assert [each.headers for each in records_of(kept.batches[0].batch)] == [((b"mark", None),)]

@@ -46,7 +46,8 @@ class Sifted(NamedTuple):
 class _Named(NamedTuple):
     """A record that has the header."""
 
-    index: int
+    number: int
+    """Counted from 0 in its batch."""
     timestamp_ms: int
     body: bytes
 
@@ -84,13 +85,13 @@ def _kept(
             found = list(_named_in(plain, header, pattern))
         except (IndexError, VarintError) as exc:
             raise CorruptBatch(header.base_offset, f"record: {exc}") from exc
-        for index, timestamp_ms, body in found:
+        for number, timestamp_ms, body in found:
             size_bytes += len(body)
             if size_bytes > bytes_max and (made := dense.seal(codec)):
                 yield made
                 dense, size_bytes = DenseBatch(), len(body)
             dense.add(
-                source_offset=header.base_offset + index, timestamp_ms=timestamp_ms, body=body
+                source_offset=header.base_offset + number, timestamp_ms=timestamp_ms, body=body
             )
     if last := dense.seal(codec):
         yield last
@@ -99,7 +100,7 @@ def _kept(
 def _named_in(plain: bytes, header: BatchHeader, pattern: bytes) -> Iterator[_Named]:
     hit = plain.find(pattern, HEADER_BYTES)
     at = HEADER_BYTES
-    for index in range(header.record_count):
+    for number in range(header.record_count):
         if hit < 0:
             return
         began, low = at, plain[at]
@@ -114,13 +115,13 @@ def _named_in(plain: bytes, header: BatchHeader, pattern: bytes) -> Iterator[_Na
         if at > len(plain) or at <= began:
             raise CorruptBatch(header.base_offset, "its records do not fill it")
         if hit < at:
-            found = _read(plain, began, header, index, pattern)
+            found = _read(plain, began, header, number, pattern)
             if found is not None:
                 yield found
             hit = plain.find(pattern, at)
 
 
-def _read(plain: bytes, at: int, header: BatchHeader, index: int, pattern: bytes) -> _Named | None:
+def _read(plain: bytes, at: int, header: BatchHeader, number: int, pattern: bytes) -> _Named | None:
     """The record that begins there, where one of its headers has the name."""
     length, at = _varint(plain, at)
     end = at + length
@@ -141,11 +142,11 @@ def _read(plain: bytes, at: int, header: BatchHeader, index: int, pattern: bytes
         size, at = _varint(plain, at + max(size, 0))
         if size > 0:
             at += size
-    if at != end or offset_delta != index:
-        raise CorruptBatch(header.base_offset, f"record {index} contradicts itself")
+    if at != end or offset_delta != number:
+        raise CorruptBatch(header.base_offset, f"record {number} contradicts itself")
     if not has_name:
         return None
-    return _Named(index, as_int64(header.base_timestamp_ms + timestamp_delta), plain[body_at:end])
+    return _Named(number, as_int64(header.base_timestamp_ms + timestamp_delta), plain[body_at:end])
 
 
 def _varint(plain: bytes, at: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heliograph.clock import monotonic_s
 from heliograph.copy import lane_fields, sizes
 from heliograph.copy.chunk import OutgoingBatch
 from heliograph.copy.lane_fields import SIZE_S, Learned
@@ -59,9 +60,10 @@ def test_a_target_that_refused_a_batch_for_its_size_is_asked_once_and_believed_f
 
     assert learned.suspects == OffsetRange(start=5, end=15)
     assert asked(learned, monkeypatch, "4000") == 1
-    assert (learned.size_bytes_max, learned.suspects) == (4_000, None)
-    at_s = lane_fields.monotonic_s()
+    believed = [learned.size_bytes_max, learned.suspects]
+    at_s = monotonic_s()
     monkeypatch.setattr(lane_fields, "monotonic_s", lambda: at_s + SIZE_S + 1)
+    assert believed == [4_000, None]
     assert learned.size_bytes_max is None
 
 

@@ -48,7 +48,7 @@ def lane(name: str, partition: int = 3) -> LaneTransform:
 
 
 def settled(transform: LaneTransform, given: list[Content]) -> tuple[Transformed, list[str]]:
-    due_s, said = time.monotonic() + 60, []
+    due_s, said = time.monotonic() + 60, list[str]()
     while True:
         try:
             return transform.apply(range(10, 10 + len(given)), given), said
@@ -106,12 +106,12 @@ def test_one_that_was_at_work_beside_it_is_asked_again_and_has_its_answer() -> N
     for each in threads:
         each.join(60)
 
-    assert found["good"] == Transformed(GIVEN)
+    assert found["good"] == Transformed([*GIVEN])
     assert list(found["bad"].failed) == [2]
 
 
 def test_memory_within_the_bound_is_nobodys_business() -> None:
     done, said = settled(lane("takes_a_little"), GIVEN)
 
-    assert done == Transformed(GIVEN)
+    assert done == Transformed([*GIVEN])
     assert not any("memory" in each for each in said)
