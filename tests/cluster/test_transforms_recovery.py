@@ -86,10 +86,9 @@ def test_offsets_a_drill_and_a_failover_go_by_what_is_left_under_the_name_it_got
     drilled = heliograph("drill", stage.file(), "--json")
     stage.fail_over()
 
-    placed = {
-        each["group"]: {at["partition"]: at["target_offset"] for at in each["partitions"]}
-        for each in asked.document["groups"]
-    }
+    placed: dict[str, dict[int, int]] = {}
+    for each in asked.document["moves"]:
+        placed.setdefault(each["group"], {})[each["partition"]] = each["target_offset"]
     wanted = {
         name: {n: 200 - len(kept) for n, kept in kept_from(stage, place).items()}
         for name, place in PLACES.items()
