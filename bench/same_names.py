@@ -36,6 +36,7 @@ from bench.same_names_found import (
     Found,
     Scene,
     check_maps,
+    keep_evidence,
     look_for_growth,
     settle,
     translate,
@@ -244,6 +245,8 @@ def hunt(scene: Scene, *, seconds: float, seed: int, folder: Path) -> Found:
             look_for_growth(clusters, found)
             check_maps(scene, file, clusters, found)
             translate(scene, file, clusters, found)
+            if found.problems:
+                keep_evidence(scene, clusters, folder / "evidence.json")
             for run in runs[-len(scene.processes) :]:
                 assert run.exit_code is None, f"ended by itself:\n{run.last_words}"
     return found

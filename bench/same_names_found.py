@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 import time
 from collections import Counter, defaultdict
@@ -24,6 +25,7 @@ from tests.kit.topics import admin_of, wait_until
 from heliograph.config.load import load_config
 from heliograph.groups.placement import GroupMove, Strategy, plan_group_offsets
 from heliograph.groups.snapshot import read_snapshot
+from heliograph.ledger.entries import ledger_topic
 from heliograph.ledger.service import LedgerService
 from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph_tools.localkafka.cluster import LocalCluster
@@ -291,3 +293,24 @@ def _await_sync(
             found.not_synced.append(
                 f"{flow} {group} at {dict(at)}: {committed(target, group, TOPIC)}"
             )
+
+
+def keep_evidence(scene: Scene, clusters: Mapping[str, LocalCluster], path: Path) -> None:
+    """The logs and the ledgers, by which what was found can be followed once the clusters are
+    gone."""
+    logs = {
+        alias: {
+            number: [(rec.offset, (rec.value or b"").decode()) for rec in some]
+            for number, some in read_all(cluster, TOPIC).items()
+        }
+        for alias, cluster in clusters.items()
+    }
+    ledgers = {
+        flow: [
+            ((rec.key or b"").hex(), None if rec.value is None else rec.value.hex())
+            for rec in read_all(clusters[target], ledger_topic(ClusterAlias(source)))[0]
+        ]
+        for flow in scene.flows
+        for source, _, target in [flow.partition("->")]
+    }
+    path.write_text(json.dumps({"logs": logs, "ledgers": ledgers}) + "\n")
