@@ -206,7 +206,10 @@ def check_maps(
                         break
                     is_carried = lane.runs.source_offset_at(position) == rec.offset
                     place = lane.runs.target_offset_at(position)
-                    is_wrong = is_carried and there.get(rec.value) != place
+                    # What was written on the source itself is carried, whatever else is not.
+                    is_local = (rec.value or b"").decode().partition(".")[0] == source
+                    is_wrong = (is_carried or is_local) and there.get(rec.value) != place
+                    is_wrong = is_wrong or (is_local and not is_carried)
                     if is_wrong and not was_wrong:
                         found.wrong_map.append(
                             f"{flow} {number}: {rec.value!r} source {rec.offset}, position "
