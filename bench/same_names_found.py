@@ -259,6 +259,9 @@ def _judge(
     here = logs[source][move.source.partition]
     unread = {rec.value for rec in here if rec.offset >= stood}
     where = f"{flow} {move.group} {move.source} {stood} -> {place}"
+    if move.source_offset != stood:
+        # Another flow follows the group too, and has moved it here.
+        where += f", at {move.source_offset} by then"
     skipped = [
         (rec.value or b"").decode() for rec in there if rec.offset < place and rec.value in unread
     ]

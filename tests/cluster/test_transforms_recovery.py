@@ -82,10 +82,11 @@ def test_offsets_a_drill_and_a_failover_go_by_what_is_left_under_the_name_it_got
 ) -> None:
     stage.mirror()
 
-    asked = heliograph("offsets", stage.file(), "--json")
+    asked = heliograph("offsets", stage.file(), "--group", f"{stage.topic}-.*", "--json")
     drilled = heliograph("drill", stage.file(), "--json")
     stage.fail_over()
 
+    assert asked.code == 0, asked.err
     placed: dict[str, dict[int, int]] = {}
     for each in asked.document["moves"]:
         placed.setdefault(each["group"], {})[each["partition"]] = each["target_offset"]
