@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from typer.testing import CliRunner
 
 from heliograph.broker.quotas import QuotaAdmin, QuotaKey
 from heliograph.cli.app import app
+from heliograph.clock import monotonic_s
 from heliograph.config.load import load_config
 from heliograph.inspect import dry_run
 from heliograph.model import ClusterAlias, FlowId
 from heliograph.registry import asked
 from heliograph.schemas.note import schema_ids_of
+from heliograph.transform.schema_ids import schema_ids
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.auditing import audited
 from tests.kit.clusters import TopicNames
@@ -24,7 +33,7 @@ from tests.kit.inside import InsideMirror
 from tests.kit.mirror import RECORDS_ONLY, write_config
 from tests.kit.records import NewRec, produce, read_all
 from tests.kit.small_registry import SmallRegistry, small_registry
-from tests.kit.topics import create_topic, wait_until
+from tests.kit.topics import admin_of, create_topic, wait_until
 
 RECORDS = 30
 
@@ -94,7 +103,16 @@ def test_schemas_go_along_and_records_say_the_targets_ids(
         report = audited(file, flow)
         source.put("other-value", '"o1"')
         planned = CliRunner().invoke(app("plan"), ["plan", str(file), "--json"])
+    # Another process has yet to ask what this one knows.
+    schema_ids.cache_clear()
+    began_s = monotonic_s()
+    unasked = audited(file, flow)
+    took_s = monotonic_s() - began_s
 
+    assert any(
+        "schema registry of" in each and "does not serve" in each for each in unasked.problems
+    ), unasked.problems
+    assert took_s < 20
     assert "does not serve: answers 503" in said
     assert target.ids_of(f"{flow.source}.{name}-value") == {1: 100}
     mirrored = [rec.value for rec in read_all(pair["B"], f"{flow.source}.{name}")[0]]
@@ -184,3 +202,57 @@ def test_client_quotas_are_kept_in_step_and_plan_shows_what_differs(
     assert own not in planned.changes
     assert copied == {of_client: 1_000_000.0, of_both: 5_000.0, own: 50.0}
     assert left == {of_client: None, of_both: None, own: 50.0}
+
+
+def test_plan_names_the_scram_users_that_the_target_lacks(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    """One is on neither side as on the other, one has a mechanism less, one is on both."""
+    name = create_topic(pair["A"], topic("users"))
+    flow = FlowId(source=ClusterAlias(f"A-{name}"), target=ClusterAlias("B"))
+    clusters = {str(flow.source): pair["A"], str(flow.target): pair["B"]}
+    file = write_config(
+        tmp_path / "mm2.properties",
+        clusters,
+        {str(flow): {"sync.client.quotas.enabled": "true", "topics": name}},
+    )
+    short, long = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
+    given = {
+        "A": [("absent", short), ("half", short), ("half", long), ("both", long)],
+        "B": [("half", long), ("both", long), ("own", short)],
+    }
+    users = {side: [(f"{user}-{name}", how) for user, how in some] for side, some in given.items()}
+    try:
+        for side, some in users.items():
+            _alter(pair[side], [_upserted(*each) for each in some])
+        wait_until(
+            lambda: f"own-{name}" in QuotaAdmin(load_config(file).target_of(flow)).scram_users(),
+            "the users",
+        )
+        planned = CliRunner().invoke(app("plan"), ["plan", str(file), "--json"])
+        shown = CliRunner().invoke(app("plan"), ["plan", str(file)])
+    finally:
+        for side, some in users.items():
+            _alter(pair[side], [UserScramCredentialDeletion(*each) for each in some])
+
+    along = json.loads(planned.stdout)["flows"][0]["along"]
+    assert [each for each in along["missing_users"] if name in each] == [
+        f"absent-{name} (SCRAM-SHA-256)",
+        f"half-{name} (SCRAM-SHA-256)",
+    ]
+    assert f"absent-{name} (SCRAM-SHA-256)" in shown.stdout
+
+
+def _upserted(user: str, mechanism: ScramMechanism) -> UserScramCredentialUpsertion:
+    return UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), b"secret")
+
+
+def _alter(
+    cluster: LocalCluster,
+    changes: Sequence[UserScramCredentialUpsertion | UserScramCredentialDeletion],
+) -> None:
+    admin = admin_of(cluster)
+    # A broker takes one change of a user at a time.
+    for change in changes:
+        for answer in admin.alter_user_scram_credentials([change]).values():
+            answer.result(30)

@@ -104,6 +104,10 @@ def test_dead_letters_are_listed_repaired_and_replayed_once_and_the_audit_knows_
 
     carry(file)
     listed = _letters(file, "list")["letters"]
+    (shown,) = _letters(file, "show", "--reason", "MESSAGE_TOO_LARGE")["letters"]
+    printed = CliRunner().invoke(
+        app("letters"), ["letters", str(file), "show", "--offsets", "3..4"]
+    )
     before = audited(file, flow)
     tried = _letters(file, "replay", "--transform", f"{__name__}:mended", "--dry-run")
     mended = [_letters(file, "replay", "--transform", f"{__name__}:mended") for _ in range(2)]
@@ -116,6 +120,10 @@ def test_dead_letters_are_listed_repaired_and_replayed_once_and_the_audit_knows_
         *((n, "TRANSFORMATION") for n in (3, 10, 17)),
         (20, "KAFKA_PRODUCE"),
     ]
+    assert shown["offset"] == 20
+    assert str(shown["record"]["value"]).startswith("large")
+    assert "transform strict: ValueError: seven" in printed.stdout
+    assert "value: v3" in printed.stdout
     assert not before.differs and not before.problems
     outcomes = [[each["outcome"] for each in run["records"]] for run in (tried, *mended, ranged)]
     assert outcomes == [
@@ -179,6 +187,38 @@ def test_a_function_that_does_not_come_back_costs_its_lane_and_no_other(
     assert len(beside) == RECORDS
     there = read_all(pair["B"], f"{flow.source}.{hung}")[0]
     assert [rec.value for rec in there] == [b"good", b"bad", b"last"]
+
+
+def test_a_function_that_takes_too_much_memory_costs_its_record_and_no_other_lane(
+    pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    hungry, fine = (create_topic(pair["A"], topic(each)) for each in ("hungry", "fine"))
+    flow = FlowId(source=ClusterAlias(f"A-{hungry}"), target=ClusterAlias("B"))
+    file = write_config(
+        tmp_path / "mm2.properties",
+        {flow.source: pair["A"], "B": pair["B"]},
+        {
+            str(flow): {
+                "topics": f"{hungry},{fine}",
+                "transforms": "eat",
+                "transforms.eat.type": "tests.unit.transform.hungry:eats_and_catches",
+                "transforms.eat.on": "record",
+                "transform.memory.max.bytes": str(64 << 20),
+                "on.transform.error": "dead-letter",
+                "dead.letter.topic.replication.factor": "1",
+            }
+        },
+    )
+    produce(pair["A"], hungry, [NewRec(value=v, partition=0) for v in (b"good", b"bad", b"last")])
+    produce(pair["A"], fine, [NewRec(value=b"v%d" % n, partition=0) for n in range(RECORDS)])
+
+    carry(file)
+    letters = _letters(file, "list")["letters"]
+
+    there = {each: read_all(pair["B"], f"{flow.source}.{each}")[0] for each in (hungry, fine)}
+    assert [rec.value for rec in there[hungry]] == [b"good", b"last"]
+    assert len(there[fine]) == RECORDS
+    assert [(each["offset"], each["error"]) for each in letters] == [(1, "TransformTookMemory")]
 
 
 def strict(record: Record) -> Record:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.same_names import SCENES, hunt
+from bench.same_names import hunt, write
+from bench.same_names_found import SCENES
 
 from tests.crash.stage import SEED
 
@@ -18,6 +19,7 @@ def test_whatever_mirrors_die_each_record_is_once_everywhere_and_groups_skip_non
     name: str, tmp_path: Path
 ) -> None:
     found = hunt(SCENES[name], seconds=_SECONDS, seed=SEED, folder=tmp_path)
+    write(found, tmp_path)
 
     assert found.problems == []
     assert found.kills_while_copying > 0

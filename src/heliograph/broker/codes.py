@@ -56,6 +56,9 @@ UNWRITABLE: Final = frozenset(
 """What a topic refuses a record for, whoever sends it and however often."""
 
 
+TOO_LARGE: Final = ErrorCode.message_too_large.name.upper()
+
+
 def code_name(code: int) -> str:
     try:
         return ErrorCode(code).name.upper()

@@ -210,6 +210,10 @@ class FlowConfig(Section):
         default=60_000, ge=100, le=3_600_000
     )
     """Longest time a function may take for one batch; then fewer records are tried, at last one."""
+    transform_memory_bytes_max: Annotated[int, Own("transform.memory.max.bytes")] = Field(
+        default=1024 * MIB, ge=32 * MIB, le=1024 * 1024 * MIB
+    )
+    """Most memory a function may take for one batch; then fewer records are tried, at last one."""
     on_unwritable_record: Annotated[Fate, Own("on.unwritable.record")] = "stall"
     """What a lane does with a record that the target refuses for size, time or want of a key."""
     dead_letter_topic: Annotated[

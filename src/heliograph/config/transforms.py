@@ -89,6 +89,8 @@ class TransformConfig(Section):
     """Of `SchemaIds`."""
     timeout_ms: int = 60_000
     """`transform.timeout.ms` of the flow."""
+    memory_bytes_max: int = 1 << 30
+    """`transform.memory.max.bytes` of the flow."""
     topics: tuple[str, ...] = ()
     """Regexes of source topics it is for; empty means all."""
     predicate: PredicateConfig | None = None

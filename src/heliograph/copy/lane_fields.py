@@ -6,13 +6,16 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
-from heliograph.clock import now_ms
+from heliograph.broker.codes import TOO_LARGE
+from heliograph.clock import monotonic_s, now_ms
 from heliograph.copy.chunk import OutgoingBatch, SourcePoint
 from heliograph.model import LATENCY_BUCKETS_MS, OffsetRange, TopicId
 from heliograph.transform.record import Failure
 
 LIVE_MS_MAX: Final = 60_000
 """Older records are a backlog; their age says nothing about latency."""
+SIZE_S: Final = 10.0
+"""How long a target is believed how large a batch may be."""
 _BACKOFF_S: Final = 0.05
 _BACKOFF_S_MAX: Final = 5.0
 
@@ -91,14 +94,39 @@ class Learned:
     """By source offset: records that the target refused each by itself."""
     suspects: OffsetRange | None = None
     """Source offsets of batches that the target refused, whatever record it was for."""
+    asks_size: bool = False
+    """Whether a batch was too large since the target was last asked how large they may be."""
+    hides_size: bool = False
+    """Whether the target does not say it to us."""
+    _size_bytes: int = 0
+    _size_s: float = 0.0
+    _are_large: bool = True
+    """Whether all suspects are so for their batch's size."""
+
+    @property
+    def size_bytes_max(self) -> int | None:
+        """The largest batch the target takes, as it said a moment ago."""
+        is_known = self._size_bytes and monotonic_s() - self._size_s < SIZE_S
+        return self._size_bytes if is_known else None
+
+    def take_size(self, size_bytes: int) -> None:
+        """Batches are made to fit, and what does not fit alone is known without a try."""
+        is_news = self.size_bytes_max != size_bytes
+        self._size_bytes, self._size_s = size_bytes, monotonic_s()
+        # Batches that were made to fit and were refused all the same are tried one by one.
+        if self._are_large and is_news:
+            self.suspects = None
 
     def blame(self, batch: OutgoingBatch, code: str, why: str) -> bool:
         """The target refuses a record of the batch for what it is; whether that is news."""
         start, end = batch.source_offset, batch.source_next_offset
+        is_large = code == TOO_LARGE
+        self.asks_size = (self.asks_size or is_large) and not self.hides_size
         if batch.record_count == 1:
             is_new = start not in self.unwritable
             self.unwritable[start] = Failure("target", code, why, "KAFKA_PRODUCE")
             return is_new
+        self._are_large = is_large and (self._are_large or self.suspects is None)
         if self.suspects is not None and start <= self.suspects.end:
             start, end = min(start, self.suspects.start), max(end, self.suspects.end)
         before, self.suspects = self.suspects, OffsetRange(start=start, end=end)

@@ -37,6 +37,7 @@ from heliograph.copy.phases import Closed, Resuming
 from heliograph.copy.resume import find_resume_points
 from heliograph.copy.silences import LOOK_S as SILENCES_LOOK_S
 from heliograph.copy.silences import Silences
+from heliograph.copy.sizes import learn_sizes
 from heliograph.copy.slot import Slot
 from heliograph.copy.throttle import Throttle
 from heliograph.errors import BrokerUnreachable, InvariantError, LedgerUnusable, MirrorError
@@ -273,6 +274,7 @@ class Shuttle:
 
         problem: MirrorError = InvariantError(f"{flow.id}: a resume without an outcome")
         try:
+            await learn_sizes(asked)
             await find_resume_points(flow, tuple(asked), report)
         except MirrorError as exc:
             problem = exc

@@ -412,7 +412,8 @@ def _looks_in(lane: CarriedLane, running: Running) -> bool:
     learned, decided = lane.learned, running.letters.decided
     if decided and max(decided) < running.cursor.next_offset:
         decided.clear()
-    return bool(lane.flow.limits.transforms or learned.suspects or learned.unwritable or decided)
+    known = learned.suspects or learned.unwritable or learned.size_bytes_max or decided
+    return bool(lane.flow.limits.transforms or known)
 
 
 def _writer_of(lane: CarriedLane, running: Running) -> MakeWriter | None:
@@ -422,15 +423,17 @@ def _writer_of(lane: CarriedLane, running: Running) -> MakeWriter | None:
     if limits.on_unwritable == "stall":
         learned.suspects = None
         learned.unwritable.clear()
+    size_bytes_max = None if limits.on_unwritable == "stall" else learned.size_bytes_max
     fates = Fates(
         on_transform_error=limits.on_transform_error,
         on_unwritable=limits.on_unwritable,
         decided=running.letters.decided,
         unwritable=learned.unwritable,
         suspects=learned.suspects,
+        batch_bytes_max=size_bytes_max,
     )
     if transform is None:
-        if not (fates.decided or fates.unwritable or fates.suspects):
+        if not (fates.decided or fates.unwritable or fates.suspects or size_bytes_max):
             return None
         transform = LaneTransform.nothing(lane.flow.where(lane.spec))
     return partial(

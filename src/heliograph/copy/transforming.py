@@ -7,11 +7,12 @@ into the records of a lane for their content. A record that is dropped is a gap,
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Final
 
+from heliograph.broker.codes import TOO_LARGE
 from heliograph.config.transforms import Fate
 from heliograph.copy.chunk import (
     TINY_BYTES_MAX,
@@ -34,6 +35,7 @@ from heliograph.wire.legacy import reencode_legacy
 from heliograph.wire.opened import Content, open_records
 from heliograph.wire.patching import patch_heads
 from heliograph.wire.rows import encode_records
+from heliograph.wire.sifting import sift
 
 GATHERED_BYTES_MAX: Final = 256 * 1024
 """Batches that are opened together: a function on columns is the faster the more it gets."""
@@ -42,6 +44,9 @@ BATCH_BYTES_MAX: Final = 512 * 1024
 BATCH_BYTES_CAREFUL: Final = 64 * 1024
 """The same once the target refused a batch as too large."""
 _REFUSED: Final = StallReason.REFUSED_BY_TARGET
+_OVERHEAD_BYTES: Final = 1024
+"""More than a batch with one record has beside its content, whatever the codec makes of it."""
+_HEADER_OVERHEAD_BYTES: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,8 @@ class Fates:
     """Those that the target refused each by itself."""
     suspects: OffsetRange | None = None
     """Source offsets of a batch that the target refused: to be sent one by one."""
+    batch_bytes_max: int | None = None
+    """More than that in a batch the target refuses."""
 
     def of(self, failure: Failure) -> Fate:
         if failure.stage == "KAFKA_PRODUCE":
@@ -82,6 +89,10 @@ class TransformingWriter(Writer):
         self._gathered: list[tuple[BatchHeader, memoryview]] = []
         self._gathered_bytes = 0
         self._bytes_max = BATCH_BYTES_MAX if coalesce else BATCH_BYTES_CAREFUL
+        if fates.batch_bytes_max is not None:
+            # What does not compress grows a little.
+            fits = fates.batch_bytes_max - fates.batch_bytes_max // 16
+            self._bytes_max = max(1, min(self._bytes_max, fits))
 
     def add(self, header: BatchHeader, batch: memoryview) -> None:
         if self._gathered and (
@@ -110,7 +121,7 @@ class TransformingWriter(Writer):
                 for number in range(stretch.record_count)
             ]
             try:
-                done = self._transformed(offsets, contents)
+                done = self._transformed(offsets, contents, header.compression)
             except NotYetKnown as exc:
                 self._wait(offsets[0], exc)
                 return
@@ -131,7 +142,7 @@ class TransformingWriter(Writer):
     def flush(self) -> None:
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         if gathered and not self._has_failed():
-            gathered = self._patched(gathered)
+            gathered = self._sifted(self._patched(gathered))
         if not gathered or self._has_failed():
             return
         offsets: list[int] = []
@@ -163,8 +174,7 @@ class TransformingWriter(Writer):
         """Puts the first of these whose records need no more than other first bytes; returns the
         rest."""
         step = self._transform.heads
-        fates = self._fates
-        if step is None or self._ahead is not None or fates.decided or fates.unwritable:
+        if step is None or not self._is_all_undecided:
             return gathered
         for number, (header, batch) in enumerate(gathered):
             is_suspect = self._has_suspects(range(header.base_offset, header.next_offset))
@@ -184,27 +194,64 @@ class TransformingWriter(Writer):
             self._passed(header)
         return []
 
+    @property
+    def _is_all_undecided(self) -> bool:
+        """Whether nothing is known of any record but what its transforms say."""
+        fates = self._fates
+        return self._ahead is None and not (
+            fates.decided or fates.unwritable or fates.batch_bytes_max
+        )
+
+    def _sifted(
+        self, gathered: list[tuple[BatchHeader, memoryview]]
+    ) -> list[tuple[BatchHeader, memoryview]]:
+        """Puts what a filter by header leaves of these; returns them where they must be opened."""
+        sieve = self._transform.sieve
+        if not gathered or sieve is None or not self._is_all_undecided:
+            return gathered
+        next_offset = self._cursor.next_offset
+        if self._fates.suspects is not None or not _are_as_produced(gathered, next_offset):
+            return gathered
+        found = sift(gathered, sieve, bytes_max=self._bytes_max)
+        if found is None or (found.is_all and not _may_stay(gathered, next_offset)):
+            return gathered
+        if found.is_all:
+            for header, batch in gathered:
+                self._put_unopened(header, batch)
+            return []
+        last = gathered[-1][0]
+        for number, made in enumerate(found.batches, 1):
+            is_last = number == len(found.batches)
+            self._put_reencoded(
+                made,
+                last.next_offset if is_last else made.source_next_offset,
+                last.leader_epoch if is_last else -1,
+            )
+        self._passed(last)
+        return []
+
     def _put_group(
         self,
         gathered: list[tuple[BatchHeader, memoryview]],
         offsets: list[int],
         contents: list[Content],
     ) -> None:
+        last, codec = gathered[-1][0], gathered[0][0].compression
         try:
-            done = self._transformed(offsets, contents) if contents else Transformed([])
+            done = self._transformed(offsets, contents, codec) if contents else Transformed([])
         except NotYetKnown as exc:
             self._wait(offsets[0], exc)
             return
         if (
             all(map(is_, done.contents, contents))
             and _may_stay(gathered, self._cursor.next_offset)
+            and self._fit(gathered)
             and not self._has_suspects(offsets)
         ):
             # What no transform touched travels as it came.
             for header, batch in gathered:
                 self._put_unopened(header, batch)
             return
-        last, codec = gathered[-1][0], gathered[0][0].compression
         self._put_rows(offsets, contents, done, codec, last.next_offset, last.leader_epoch)
 
     def _has_failed(self) -> bool:
@@ -267,9 +314,17 @@ class TransformingWriter(Writer):
                 some = slice(start, end)
                 yield from encode_records(offsets[some], contents[some], codec, bytes_max=bytes_max)
 
-    def _transformed(self, offsets: Sequence[int], contents: Sequence[Content]) -> Transformed:
+    def _fit(self, gathered: Sequence[tuple[BatchHeader, memoryview]]) -> bool:
+        most = self._fates.batch_bytes_max
+        return most is None or all(header.size_bytes <= most for header, _ in gathered)
+
+    def _transformed(
+        self, offsets: Sequence[int], contents: Sequence[Content], codec: int
+    ) -> Transformed:
         done = self._asked(offsets, contents)
         fates = self._fates
+        if fates.batch_bytes_max is not None:
+            _refuse_too_large(done, offsets, codec, fates.batch_bytes_max)
         if fates.decided or fates.unwritable:
             for row, offset in enumerate(offsets):
                 failure = fates.decided.get(offset) or fates.unwritable.get(offset)
@@ -309,12 +364,39 @@ class TransformingWriter(Writer):
         return len(offsets)
 
 
-def _may_stay(batches: Iterable[tuple[BatchHeader, memoryview]], from_offset: int) -> bool:
+def _refuse_too_large(
+    done: Transformed, offsets: Sequence[int], codec: int, bytes_max: int
+) -> None:
+    """Records of which a batch of its own would not be taken."""
+    for row, content in enumerate(done.contents):
+        if content is None or _plain_bytes(content) + _OVERHEAD_BYTES <= bytes_max:
+            continue
+        (alone,) = encode_records([offsets[row]], [content], codec, bytes_max=1)
+        size_bytes = len(alone.batch)
+        if size_bytes > bytes_max:
+            why = f"a batch of {size_bytes} bytes, and max.message.bytes is {bytes_max}"
+            done.contents[row] = None
+            done.failed[row] = Failure("target", TOO_LARGE, why, "KAFKA_PRODUCE")
+
+
+def _plain_bytes(content: Content) -> int:
+    _, key, value, headers = content
+    size = len(key or b"") + len(value or b"")
+    for name, text in headers:
+        size += _HEADER_OVERHEAD_BYTES + 3 * len(name) + len(text or b"")
+    return size
+
+
+def _may_stay(batches: Sequence[tuple[BatchHeader, memoryview]], from_offset: int) -> bool:
     """Whether the target takes these batches as they are, and they are worth sending so."""
+    return _are_as_produced(batches, from_offset) and all(
+        header.size_bytes > TINY_BYTES_MAX for header, _ in batches
+    )
+
+
+def _are_as_produced(batches: Sequence[tuple[BatchHeader, memoryview]], from_offset: int) -> bool:
+    """Whether no record lacks, none is from before, and all have the time they were given."""
     return all(
-        header.is_dense
-        and not header.is_log_append_time
-        and header.base_offset >= from_offset
-        and header.size_bytes > TINY_BYTES_MAX
+        header.is_dense and not header.is_log_append_time and header.base_offset >= from_offset
         for header, _ in batches
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Mapping
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -16,8 +16,6 @@ from kio.schema.api_versions.v3 import request as versions_request
 from kio.schema.api_versions.v3 import response as versions_response
 from kio.schema.describe_client_quotas.v1 import request as quotas_request
 from kio.schema.describe_client_quotas.v1 import response as quotas_response
-from kio.schema.describe_configs.v4 import request as configs_request
-from kio.schema.describe_configs.v4 import response as configs_response
 from kio.schema.describe_log_dirs.v4 import request as dirs_request
 from kio.schema.describe_log_dirs.v4 import response as dirs_response
 from kio.schema.metadata.v12 import request as metadata_request
@@ -26,6 +24,13 @@ from kio.serial import entity_reader, entity_writer
 
 from heliograph.broker.cluster import Cluster, open_cluster
 from heliograph.broker.codes import NONE, broker_error
+from heliograph.broker.described import (
+    BROKER_RESOURCE,
+    CONFIGS_ANSWER,
+    TOPIC_RESOURCE,
+    configs_question,
+    configs_told,
+)
 from heliograph.broker.quorum import quorum_state
 from heliograph.config.schema import ClusterConfig
 from heliograph.doctor.facts import (
@@ -43,8 +48,6 @@ from heliograph.errors import BrokerUnreachable, MirrorError
 from heliograph.model import TopicName, TopicPartition
 
 _TOPICS_AT_ONCE: Final = 250
-_TOPIC_RESOURCE: Final = 2
-_BROKER_RESOURCE: Final = 4
 _API_VERSIONS_KEY: Final = 18
 
 T = TypeVar("T")
@@ -177,20 +180,22 @@ class _Asker:
 
     async def _broker_settings(self, broker: int) -> Mapping[str, str]:
         connection = await self._cluster.connection(broker, "control")
-        message = _config_question(_BROKER_RESOURCE, [str(broker)], BROKER_KEYS)
-        answer = await connection.call(message, configs_response.DescribeConfigsResponse)
+        message = configs_question(BROKER_RESOURCE, [str(broker)], BROKER_KEYS)
+        answer = await connection.call(message, CONFIGS_ANSWER)
         (found,) = answer.results
         self._require(found, "settings", "DESCRIBE_CONFIGS on the cluster")
-        return _values(found)
+        return configs_told(found)
 
     async def _topic_settings(self, names: list[TopicName]) -> Mapping[str, Mapping[str, str]]:
         settings: dict[str, Mapping[str, str]] = {}
         rest = iter(names)
         while some := list(islice(rest, _TOPICS_AT_ONCE)):
-            message = _config_question(_TOPIC_RESOURCE, some, TOPIC_KEYS)
-            answer = await self._cluster.ask_any(message, configs_response.DescribeConfigsResponse)
+            message = configs_question(TOPIC_RESOURCE, some, TOPIC_KEYS)
+            answer = await self._cluster.ask_any(message, CONFIGS_ANSWER)
             # A topic that may not be looked at, or is gone by now, is left out.
-            settings |= {r.resource_name: _values(r) for r in answer.results if not r.error_code}
+            settings |= {
+                r.resource_name: configs_told(r) for r in answer.results if not r.error_code
+            }
         return settings
 
     async def _log_dirs(self, broker: int) -> tuple[int | None, int | None, dict[Any, int]]:
@@ -252,23 +257,6 @@ class _Asker:
         if answer.error_code != NONE:
             where = f"cluster {self._cluster.alias}: {what}"
             raise broker_error(where, int(answer.error_code), permission=permission)
-
-
-def _config_question(kind: int, names: Iterable[str], keys: tuple[str, ...]) -> Any:
-    return configs_request.DescribeConfigsRequest(
-        resources=tuple(
-            configs_request.DescribeConfigsResource(
-                resource_type=kind,  # type: ignore[arg-type]
-                resource_name=name,
-                configuration_keys=keys,
-            )
-            for name in names
-        )
-    )
-
-
-def _values(found: Any) -> dict[str, str]:
-    return {c.name: c.value for c in found.configs if c.value is not None}
 
 
 def _topic(name: TopicName, row: Any, settings: Any) -> TopicFacts:

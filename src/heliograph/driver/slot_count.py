@@ -18,7 +18,7 @@ from heliograph.words import bytes_words, counted
 
 CORES_PER_SLOT: Final = 2
 """One slot fills its target broker long before it fills a core; more of them only share that
-broker."""
+broker. Not one that opens records: it fills its core first."""
 SETTLE_S: Final = 4.0
 """What Spark has is believed once it was the same for so long: executors come one by one, and one
 that is lost is often started again at once."""
@@ -44,6 +44,12 @@ class Rules:
     least: int = 1
     most: int | None = None
     """`slots.max`, or what the flows may have together (`tasks.max`)."""
+    opens_records: bool = False
+    """Whether a flow has transforms."""
+
+    @property
+    def cores_per_slot(self) -> int:
+        return 1 if self.opens_records else CORES_PER_SLOT
 
     @classmethod
     def of(cls, config: MirrorConfig) -> Rules:
@@ -54,7 +60,8 @@ class Rules:
         if engine.slots_max is not None and engine.slots is None:
             bounds.append(engine.slots_max)
         most = min(bounds) if bounds else None
-        return cls(fixed=engine.slots, least=engine.slots_min, most=most)
+        opens = any(not each.names_topics for flow in config.flows for each in flow.transforms)
+        return cls(fixed=engine.slots, least=engine.slots_min, most=most, opens_records=opens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +144,7 @@ def _bounds(rules: Rules, sight: Sight) -> tuple[int, int]:
     if sight.on_demand:
         # Executors come for slots, so they say nothing about how many slots there should be.
         return min(rules.least, ceiling), ceiling
-    base = max(1, sight.executors, sight.cores // CORES_PER_SLOT)
+    base = max(1, sight.executors, sight.cores // rules.cores_per_slot)
     if sight.lanes:
         base = min(base, sight.lanes)
     return min(max(base, _floor(rules, sight)), ceiling), ceiling
@@ -199,11 +206,13 @@ def _base_words(rules: Rules, sight: Sight) -> str:
         return f"`slots` is {rules.fixed}"
     if sight.on_demand:
         return "Spark starts executors for them"
-    by_cores = max(1, sight.cores // CORES_PER_SLOT)
+    by_cores = max(1, sight.cores // rules.cores_per_slot)
     if 0 < sight.lanes < max(sight.executors, by_cores):
         return counted(sight.lanes, "lane")
     if sight.executors > by_cores:
         return counted(sight.executors, "executor")
+    if rules.opens_records:
+        return f"{counted(sight.cores, 'core')}, records are opened"
     return f"{counted(sight.cores, 'core')} / {CORES_PER_SLOT}"
 
 

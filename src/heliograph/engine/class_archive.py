@@ -25,6 +25,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from heliograph.cache import cache_folder
 from heliograph.engine.java import Java
+from heliograph.memory import free_bytes
 
 _log: Final = logging.getLogger(__name__)
 OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
@@ -38,7 +39,6 @@ _VARIABLES: Final = frozenset(
     {"PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "SPARK_HOME", "HELIOGRAPH_CACHE"}
 )
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-_UNLIMITED: Final = 1 << 62
 
 
 def archive_of(java: Java) -> Path | None:
@@ -74,7 +74,7 @@ def record_later(archive: Path) -> None:
 
 def record(archive: Path) -> None:
     """Make the archive now, in a process of low priority; waits for it. Raises nothing."""
-    free = _free_bytes()
+    free = free_bytes()
     if free < _RECORDING_BYTES:
         _log.debug("no archive of Spark's classes is made: only %d bytes of memory are free", free)
         return
@@ -133,22 +133,3 @@ def _is_trusted(archive: Path) -> bool:
     return is_whole and all(
         at.st_uid in (0, os.geteuid()) and not at.st_mode & _OTHERS_MAY_WRITE for at in found
     )
-
-
-def _free_bytes() -> int:
-    """What the machine, or the container, has to spare."""
-    free = _UNLIMITED
-    for line in _text("/proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) * 1024
-    limit, used = _text("/sys/fs/cgroup/memory.max"), _text("/sys/fs/cgroup/memory.current")
-    if limit.isdecimal() and used.isdecimal():
-        free = min(free, int(limit) - int(used))
-    return free
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""

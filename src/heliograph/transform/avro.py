@@ -19,7 +19,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from heliograph.config.registry import RegistryConfig
 from heliograph.transform.fields import MASK, Changes, Column, NoFields, on_inside, value_at
-from heliograph.transform.framing import IDS, MAGIC, Frame, NoSchemaId, frames_of
+from heliograph.transform.framing import IDS, MAGIC, Frame, NoSchemaId, changed_frames, frames_of
 from heliograph.transform.known_schemas import WholeSchema, known_schemas, registry
 
 __all__ = ["avro_field", "avro_fields", "registry"]
@@ -109,10 +109,7 @@ def avro_fields(
         return IDS[id_bytes].pack(MAGIC, write_id) + known.get(write_id).write(fields)
 
     def apply(batch: Any) -> Any:
-        frames = frames_of(batch, column, id_bytes=id_bytes)
-        made = [None if frame is None else change(frame) for frame in frames]
-        index = batch.schema.get_field_index(column)
-        return batch.set_column(index, column, pa.array(made, pa.binary()))
+        return changed_frames(batch, column, change, id_bytes=id_bytes)
 
     return apply
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 GUID_HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
@@ -51,6 +51,24 @@ def frames_of(
     """Of each record of a batch; None where there is null."""
     for field, name in zip(batch.column(column).to_pylist(), _names(batch, column), strict=True):
         yield None if field is None else _frame(field, name, column, id_bytes, has_indexes)
+
+
+def changed_frames(
+    batch: Any,
+    column: Literal["key", "value"],
+    change: Callable[[Frame], bytes],
+    *,
+    id_bytes: int,
+    has_indexes: bool = False,
+) -> Any:
+    """The batch with each field of the column as `change` makes it of its frame; null stays."""
+    # Slots that make no columns start without Arrow.
+    import pyarrow as pa
+
+    frames = frames_of(batch, column, id_bytes=id_bytes, has_indexes=has_indexes)
+    made = [None if frame is None else change(frame) for frame in frames]
+    index = batch.schema.get_field_index(column)
+    return batch.set_column(index, column, pa.array(made, pa.binary()))
 
 
 def _names(batch: Any, column: str) -> Sequence[bytes | None]:

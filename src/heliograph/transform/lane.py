@@ -27,6 +27,7 @@ from heliograph.transform.steps import (
     step_of,
 )
 from heliograph.wire.opened import Content
+from heliograph.wire.sifting import Sieve
 
 AGAIN_MAX: Final = 64
 """How often a function is asked again for a record that it let through before."""
@@ -81,6 +82,8 @@ class LaneTransform:
         only = steps[0] if len(steps) == 1 and steps[0].condition is None else None
         self.heads: Final = only.step if only and isinstance(only.step, ChangesHeads) else None
         """Set where all that is done is to exchange first bytes, which may be done in place."""
+        self.sieve: Sieve | None = None
+        """Set where all that is done is to drop records for a header they have, or have not."""
 
     @classmethod
     def of(
@@ -91,11 +94,16 @@ class LaneTransform:
     ) -> LaneTransform | None:
         """None where no transform is for this lane: its batches travel unopened. Raises
         `TransformUnusable`."""
+        chosen = transforms_for(transforms, where)
         steps = [
             _LaneStep(config.name, _beside(config, step_of(config, registries)), condition)
-            for config, condition in transforms_for(transforms, where)
+            for config, condition in chosen
         ]
-        return cls(steps, where) if steps else None
+        if not steps:
+            return None
+        made = cls(steps, where)
+        made.sieve = _sieve(chosen[0][0]) if len(chosen) == 1 else None
+        return made
 
     @classmethod
     def nothing(cls, where: Where) -> LaneTransform:
@@ -211,6 +219,15 @@ def _is_dropped(done: Transformed, row: int) -> bool:
     return done.contents[row] is None and row not in done.failed
 
 
+def _sieve(config: TransformConfig) -> Sieve | None:
+    predicate = config.predicate
+    if config.kind != "Filter" or predicate is None or predicate.kind != "HasHeaderKey":
+        return None
+    return Sieve(predicate.text, keeps_named=predicate.negate)
+
+
 def _beside(config: TransformConfig, step: Step) -> Step:
     """Whose function is the operator's, and may take its time."""
-    return Beside(config.name, step, config.timeout_ms) if config.function else step
+    if not config.function:
+        return step
+    return Beside(config.name, step, config.timeout_ms, config.memory_bytes_max)

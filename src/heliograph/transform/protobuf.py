@@ -31,6 +31,7 @@ from heliograph.transform.framing import (
     MAGIC,
     Frame,
     NoSchemaId,
+    changed_frames,
     frames_of,
     indexes_as_bytes,
 )
@@ -135,10 +136,7 @@ def protobuf_fields(
         return head + _written(message)
 
     def apply(batch: Any) -> Any:
-        frames = frames_of(batch, column, id_bytes=id_bytes, has_indexes=True)
-        made = [None if frame is None else change(frame) for frame in frames]
-        index = batch.schema.get_field_index(column)
-        return batch.set_column(index, column, pa.array(made, pa.binary()))
+        return changed_frames(batch, column, change, id_bytes=id_bytes, has_indexes=True)
 
     return apply
 

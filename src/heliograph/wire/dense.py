@@ -187,7 +187,7 @@ def _encode_varint(number: int) -> bytes:
 _SMALL_VARINTS: Final = [_encode_varint(number) for number in range(_TWO_BYTE_VARINTS)]
 
 
-def read_varint(window: memoryview, at: int) -> tuple[int, int]:
+def read_varint(window: bytes | memoryview, at: int) -> tuple[int, int]:
     """The zigzag varint at `at` and where it ends; else IndexError or VarintError."""
     byte = window[at]
     at += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -209,3 +210,52 @@ def test_a_record_that_is_a_letter_already_is_no_letter_again_and_is_not_sent() 
 
     assert len(sent(chunk)) == 5
     assert not chunk.letters and not chunk.skipped and chunk.failed is None
+
+
+@pytest.mark.parametrize("codec", [0, 3])
+def test_records_that_the_target_is_known_to_refuse_are_letters_without_a_try(codec: int) -> None:
+    """What is sent fits: batches of many are made smaller, one that just fits is sent."""
+    noise = random.Random(codec).randbytes
+    values = [
+        b"s" * 100,
+        noise(5_000),
+        *(noise(100) for _ in range(60)),
+        noise(3_900),
+        noise(9_000),
+    ]
+    fetched = batch_of(*(Record(offset=n, value=v) for n, v in enumerate(values)), attributes=codec)
+    make: Callable[..., TransformingWriter] = partial(
+        TransformingWriter,
+        transform=LaneTransform.nothing(WHERE),
+        fates=Fates(on_unwritable="dead-letter", batch_bytes_max=4_000),
+        ahead=None,
+    )
+    cursor = cursor_at(0)
+
+    chunk = prepare_chunk(memoryview(bytearray(fetched)), cursor, STAMP, make_writer=make)
+
+    assert [(each.offset, each.failure.error) for each in chunk.letters] == [
+        (1, "MESSAGE_TOO_LARGE"),
+        (63, "MESSAGE_TOO_LARGE"),
+    ]
+    assert "max.message.bytes is 4000" in chunk.letters[0].failure.why
+    assert [each.value for each in sent(chunk)] == [values[0], *values[2:63]]
+    assert all(len(each.view) <= 4_000 for each in chunk.batches)
+    assert len(chunk.batches) < 6
+    assert (cursor.next_offset, cursor.position) == (64, 62)
+
+
+def test_batches_that_fit_travel_as_they_came_while_a_target_is_known_to_refuse_larger_ones() -> (
+    None
+):
+    given = plain(0, 60)
+    make: Callable[..., TransformingWriter] = partial(
+        TransformingWriter,
+        transform=LaneTransform.nothing(WHERE),
+        fates=Fates(on_unwritable="skip", batch_bytes_max=len(given)),
+        ahead=None,
+    )
+
+    chunk = prepare_chunk(memoryview(bytearray(given)), cursor_at(0), STAMP, make_writer=make)
+
+    assert [bytes(each.view[61:]) for each in chunk.batches] == [given[61:]]

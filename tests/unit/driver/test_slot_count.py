@@ -24,6 +24,14 @@ from tests.unit.config.texts import config_of
 FLOW = (
     "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
 )
+JAVA = "org.apache.kafka.connect.transforms."
+FILTER = f"A->B.transforms = f\nA->B.transforms.f.type = {JAVA}Filter\n" + (
+    "A->B.transforms.f.predicate = p\nA->B.predicates = p\n"
+    f"A->B.predicates.p.type = {JAVA}predicates.RecordIsTombstone\n"
+)
+ROUTER = f"A->B.transforms = r\nA->B.transforms.r.type = {JAVA}RegexRouter\n" + (
+    "A->B.transforms.r.regex = (.*)\nA->B.transforms.r.replacement = x-$1\n"
+)
 BOTH = FLOW + "B->A.enabled = true\n"
 AUTO = Rules()
 EIGHT = Sight(cores=8, executors=1, room=32, most=32, lanes=100, running=4)
@@ -47,6 +55,9 @@ LAG: dict[str, Any] = {"lag_bytes": 1e9, "bytes_per_s": 1e6}
         (FLOW + "slots = 5\ntasks.max = 2\n", 16, 2),
         (BOTH + "A->B.tasks.max = 2\n", 16, 8),
         (BOTH + "A->B.tasks.max = 2\nB->A.tasks.max = 1\n", 16, 3),
+        (FLOW + FILTER, 2, 2),  # a slot that opens records fills a core
+        (FLOW + FILTER + "tasks.max = 1\n", 2, 1),
+        (FLOW + ROUTER, 2, 1),
     ],
 )
 def test_the_file_and_what_spark_has_say_how_many(text: str, cores: int, count: int) -> None:

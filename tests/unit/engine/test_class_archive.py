@@ -155,7 +155,7 @@ def test_a_recording_gets_no_variable_that_may_hold_a_secret(
 def test_nothing_is_recorded_where_memory_is_short(
     recordings: Recordings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(class_archive, "_free_bytes", lambda: 900 << 20)
+    monkeypatch.setattr(class_archive, "free_bytes", lambda: 900 << 20)
 
     record(tmp_path / "some.jsa")
 

@@ -12,7 +12,9 @@ import pytest
 from heliograph.config.transforms import TransformConfig
 from heliograph.errors import NotYetKnown
 from heliograph.transform import at_work
-from heliograph.transform.at_work import AtWork, Hands
+from heliograph.transform import hands as hands_module
+from heliograph.transform.at_work import AtWork
+from heliograph.transform.hands import Hands
 from heliograph.transform.lane import LaneTransform, Transformed
 from heliograph.transform.record import Where
 from heliograph.wire.opened import Content
@@ -33,7 +35,7 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hands]:
     made = Hands()
     monkeypatch.setattr(at_work.Beside.__init__, "__defaults__", (made,))
     monkeypatch.setattr(at_work, "GRACE_S", 0.02)
-    monkeypatch.setattr(at_work, "IMPATIENT_S", 1.0)
+    monkeypatch.setattr(hands_module, "IMPATIENT_S", 1.0)
     monkeypatch.setattr(functions, "asked", [])
     functions.never.clear()
     yield made
@@ -129,7 +131,7 @@ def test_a_lane_that_tries_again_leaves_no_more_behind(hands: Hands) -> None:
 def test_the_number_of_calls_that_never_came_back_is_bounded_and_told(
     monkeypatch: pytest.MonkeyPatch, hands: Hands
 ) -> None:
-    monkeypatch.setattr(at_work, "AT_ONCE_MAX", 2)
+    monkeypatch.setattr(hands_module, "AT_ONCE_MAX", 2)
     bad = [content(b"bad")]
     for first in (10, 20):
         settled(lane("hangs_on_bad", timeout_ms=100), bad, first)
@@ -144,7 +146,7 @@ def test_the_number_of_calls_that_never_came_back_is_bounded_and_told(
 def test_calls_that_have_time_left_are_said_to_be_at_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(at_work, "AT_ONCE_MAX", 1)
+    monkeypatch.setattr(hands_module, "AT_ONCE_MAX", 1)
     bad = [content(b"bad")]
     with pytest.raises(AtWork):
         lane("hangs_on_bad").apply([10], bad)
@@ -201,7 +203,7 @@ def test_a_thread_that_cannot_be_started_fails_no_record_and_takes_no_place(
     transform = lane("same")
     with monkeypatch.context() as without:
         without.setattr(threading.Thread, "start", refuse)
-        for _ in range(at_work.AT_ONCE_MAX + 1):
+        for _ in range(hands_module.AT_ONCE_MAX + 1):
             with pytest.raises(NotYetKnown, match="transform t: no thread can be started"):
                 transform.apply(range(10, 14), GIVEN)
 
@@ -231,7 +233,7 @@ def test_a_loop_is_patient_again_a_while_after_it_waited_in_vain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(at_work, "GRACE_S", 0.05)
-    monkeypatch.setattr(at_work, "IMPATIENT_S", 0.2)
+    monkeypatch.setattr(hands_module, "IMPATIENT_S", 0.2)
     with pytest.raises(AtWork):
         lane("hangs_on_bad").apply([10], [content(b"bad")])
     monkeypatch.setattr(functions, "sleeps_s", 0.01)
@@ -245,7 +247,7 @@ def test_an_error_that_is_asked_for_again_keeps_no_frames_of_who_asked() -> None
     def fail() -> None:
         raise ValueError("a bad value")
 
-    call = at_work._Call(fail)
+    call = hands_module.Call(fail, 1 << 30, is_alone=False)
     call.run()
     depths = []
     for _ in range(3):

@@ -79,7 +79,11 @@ def read_transforms(
             routers = tuple(each for each in found if each.names_topics)
             step = _with_registries(step, own, flow, clusters, routers, findings)
         if step is not None:
-            found.append(step.model_copy(update={"timeout_ms": flow.transform_timeout_ms}))
+            bounds = {
+                "timeout_ms": flow.transform_timeout_ms,
+                "memory_bytes_max": flow.transform_memory_bytes_max,
+            }
+            found.append(step.model_copy(update=bounds))
     _report_names_too_early(found, resolved.plugins, findings)
     first, last = _provenance(flow, resolved, clusters, findings)
     _report_strays(resolved, TRANSFORMS, flow.transform_aliases, findings)
