@@ -114,7 +114,11 @@ def test_a_migration_and_the_way_home(lab: Lab) -> None:
         "$ heliograph plan mm2.properties          # what would be mirrored, created, renamed,"
         " granted; changes nothing"
     )
-    drill.play("$ heliograph drill mm2.properties --flow 'A->B' --report drill.html")
+    drill.play(
+        "$ heliograph drill mm2.properties --flow 'A->B' --report drill.html",
+        # Of lag, and of more places than one drill compares.
+        without=("topic ", "orders ", "shipping ", "note: records were compared"),
+    )
     failover.play("$ heliograph status mm2.properties (5)")
     failover.play("$ heliograph failover mm2.properties --flow 'A->B' --planned --dry-run (2)")
     failover.play("$ heliograph failover mm2.properties --flow 'A->B' --planned --yes")

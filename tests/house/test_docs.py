@@ -12,22 +12,19 @@ import pytest
 from heliograph.model import StallReason
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
-    "README.md",
-    "CONTRIBUTING.md",
-    "bench/README.md",
-    "docs/README.md",
-    "docs/ARCHITECTURE.md",
-    "docs/GUARANTEES.md",
-    "docs/comparison.md",
-    "docs/tutorial.md",
-]
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "bench/README.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    )
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_a_page_names_exists(page: str) -> None:
     text = (ROOT / page).read_text()
-    named = set(re.findall(r"`((?:tests|docs|src|tools|bench)/[\w./-]+)`", text))
+    named = set(re.findall(r"`((?:tests|docs|src|tools|bench|deploy|examples)/[\w./-]+)`", text))
     named |= {str((ROOT / page).parent.relative_to(ROOT) / link) for link in links(text)}
 
     missing = [path for path in sorted(named) if not (ROOT / path).exists()]

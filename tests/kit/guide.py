@@ -176,12 +176,15 @@ class GuidePage:
         self.played.add(name)
         return self.blocks[name]
 
-    def play(self, first: str, *, code: int = 0) -> None:
+    def play(self, first: str, *, code: int = 0, without: Sequence[str] = ()) -> None:
         """Type the block's commands; what each prints has the shape that the page shows.
 
         A command that was typed before, and of which the block shows no output, is not repeated.
+        Lines that begin as in `without` are of a scene that the lab has not.
         """
-        for typed, shown in _typed(self.block(first)):
+        for typed, page in _typed(self.block(first)):
+            lines = page.splitlines(keepends=True)
+            shown = "".join(line for line in lines if not line.startswith(tuple(without)))
             known = _plain(typed) in self._lab.printed
             if known and not shown.strip():
                 continue
