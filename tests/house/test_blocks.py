@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.test_style import modules
+from tests.house.test_words import literals
 from tests.kit.block_index import CHECKED, PLAYED, PLAYED_WHOLE
 from tests.kit.blocks import ROOT, Block, BlockName, all_blocks, problems_of
 from tests.unit.cli.test_app_reference import COMMANDS
@@ -25,6 +27,8 @@ WHOLE = [
 PARSED = [
     name for name in LISTED if name.partition(": ")[2] in CHECKED.get(name.split(": ")[0], {})
 ]
+_HEADING = re.compile(r"[a-zA-Z]+(?: +[a-zA-Z]+){3,}")
+_COLUMN_WORDS_MAX = 4
 _STUDENTS = ("my_transforms", "pipelines")
 """Modules that a reader writes."""
 
@@ -73,6 +77,31 @@ def test_what_a_block_types_or_says_exists(
     monkeypatch.syspath_prepend(tmp_path)
 
     assert problems_of(block, COMMANDS, tmp_path) == []
+
+
+def test_the_columns_of_a_table_that_is_not_played_are_those_of_today() -> None:
+    known = {
+        " ".join(text.split()) for _, code in modules() for _, text in literals(ast.parse(code))
+    }
+    headings = [
+        (name, line)
+        for name in PARSED
+        for line in BLOCKS[name].body.splitlines()
+        if _HEADING.fullmatch(line) and BLOCKS[name].language in ("console", "")
+    ]
+
+    assert len(headings) > 8
+    assert [each for each in headings if not is_made_of(each[1].split(), known)] == []
+
+
+def is_made_of(words: list[str], known: set[str]) -> bool:
+    """Whether they can be cut into texts that the program has, such as the names of columns."""
+    reached = {0}
+    for start in range(len(words)):
+        if start in reached:
+            ends = range(start + 1, min(start + _COLUMN_WORDS_MAX, len(words)) + 1)
+            reached |= {end for end in ends if " ".join(words[start:end]) in known}
+    return len(words) in reached
 
 
 def test_a_block_that_names_what_is_not_there_is_seen(tmp_path: Path) -> None:
