@@ -82,7 +82,9 @@ def placed(text: str, clusters: Mapping[str, LocalCluster]) -> str:
 
 
 def assert_all_played(test: str, *pages: GuidePage) -> None:
-    """What the index says that this test plays, neither more nor less."""
+    """As the pages say, and what the index says that this test plays, neither more nor less."""
+    problems = [problem for page in pages for problem in page.problems]
+    assert problems == [], "\n\n".join(problems)
     assert {name for page in pages for name in page.played} == set(PLAYED[test])
 
 
