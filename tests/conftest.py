@@ -39,6 +39,7 @@ _LONG: Final = (
     "cluster/test_cli.py",
     "cluster/test_failback.py",
     "cluster/test_tutorial.py",
+    "cluster/test_guides.py",
     "cluster/test_mirror_faults.py",
     "cluster/test_secured.py",
     "cluster/test_reload.py",

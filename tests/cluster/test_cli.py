@@ -20,7 +20,9 @@ from heliograph.cli.app import main
 from heliograph.config.load import load_config
 from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
+from tests.kit.blocks import blocks_of
 from tests.kit.clusters import FAST_JAVA, TopicNames
+from tests.kit.guide import missing_lines
 from tests.kit.inside import carry
 from tests.kit.leasing import LeasesAside
 from tests.kit.mirror import write_config
@@ -32,7 +34,7 @@ from tests.kit.records import (
     produce_transactions,
     read_all,
 )
-from tests.kit.runs import WITHOUT_SPARK, running_mirror
+from tests.kit.runs import ROOT, WITHOUT_SPARK, running_mirror
 from tests.kit.topics import create_topic, wait_until
 
 FLOW = FlowId(source=ClusterAlias("cliA"), target=ClusterAlias("cliB"))
@@ -388,6 +390,13 @@ def test_the_demo_loses_and_repeats_nothing_and_stays_up_where_asked_to(
     assert demo.returncode == 0, said.read_text()[-4000:]
     assert "lost 0, repeated 0" in told.splitlines()[-1]
     assert "group billing moves to B" in said.read_text()
+    assert missing_lines(demo_of_the_readme(), said.read_text() + told) == []
+
+
+def demo_of_the_readme() -> str:
+    """What the page says is printed, lines that a terminal folded in one."""
+    (block,) = (each for each in blocks_of(ROOT / "README.md") if "$ make demo" in each.body)
+    return block.body.partition("\n")[2].replace("aborted\ntransactions", "aborted transactions")
 
 
 def states_of(file: Path) -> set[str]:

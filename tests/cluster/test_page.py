@@ -1,6 +1,7 @@
 """The page in a real Chromium: over a mirror that only seems to run, and over a real one.
 
-With HELIOGRAPH_SCREENSHOTS=docs/images the first test leaves its pictures there.
+With HELIOGRAPH_SCREENSHOTS=FOLDER the first test leaves its pictures there; those of the documents
+are of a real run (`python -m tests.kit.pictures`).
 """
 
 from __future__ import annotations

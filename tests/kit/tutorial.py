@@ -35,7 +35,7 @@ COMMAND_S_MAX: Final = 180.0
 SETTLE_S_MAX: Final = 40.0
 """A mirror may need a moment until `status` says what the page says; a reader would look twice."""
 _POLL_S: Final = 0.5
-_FENCE: Final = re.compile(r"^```(\w+) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ADDRESS: Final = re.compile(r"127\.0\.0\.1:\d+")
 _TERMINAL: Final = "second terminal"
 _INTERRUPT: Final = "^C"
