@@ -84,6 +84,8 @@ class Priority:
     """What the bulk topic was copied at in its laps."""
     bulk_records_left: int
     """When the last lap ended; none means that its laps were not all full of work."""
+    followed_s: list[float]
+    """Each decision about the bulk topic, from its request until all lanes followed it."""
     held_back_bytes_per_s: list[int | None]
     """What it might be copied at, when it had been copied for half a minute and after each of its
     laps."""
@@ -132,10 +134,17 @@ class _Driver:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self.followed_s: list[float] = []
+        """Of each decision, from its request until its lanes are shown to follow it."""
 
     def __call__(self, verb: str) -> None:
         body = {"flow": self._call("/flows")["flows"][0]["flow"], "verb": verb, "topics": [_BULK]}
+        began_s = monotonic_s()
         self._call("/decisions", json.dumps(body).encode())
+        wanted = _PARTITIONS if verb == "pause" else 0
+        while self._call(f"/lanes?topic={_BULK}&state=paused")["total"] != wanted:
+            time.sleep(0.02)
+        self.followed_s.append(round(monotonic_s() - began_s, 2))
 
     @property
     def held_back(self) -> int | None:
@@ -242,6 +251,7 @@ def _measure(
         latency_ms=latency_ms,
         bulk_bytes_per_s=round(copied * row.record_bytes / copied_s),
         bulk_records_left=left,
+        followed_s=decide.followed_s,
         held_back_bytes_per_s=held_back,
         seconds=trace.seconds(consumer.delays_ms, row.record_bytes, latency_ms or _LATE_MS),
         quiet_seen=len(alone),
