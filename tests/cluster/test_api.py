@@ -108,6 +108,13 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         def connector_state() -> str:
             return str(call("GET", f"{connector}/status")[1]["connector"]["state"])
 
+        def offset_of_one(offset: int) -> dict[str, Any]:
+            partition = {"cluster": source, "topic": name, "partition": 1}
+            return {"offsets": [{"partition": partition, "offset": {"offset": offset}}]}
+
+        def offsets_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+            return sorted(found["offsets"], key=lambda each: int(each["partition"]["partition"]))
+
         wait_until(lambda: lanes_in("idle") == 2, "two idle lanes", timeout_s=30)
         connector = f"/connectors/{source}-%3E{target}.MirrorSourceConnector"
         connectors = call("GET", "/connectors?expand=status")[1]
@@ -118,6 +125,13 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         stopped = call("PUT", f"{connector}/stop")
         wait_until(lambda: connector_state() == "STOPPED", "a stopped connector", timeout_s=30)
         wait_until(lambda: not slots(), "no lanes", timeout_s=30)
+        begun = offsets_of(call("GET", f"{connector}/offsets")[1])
+        reset = call("DELETE", f"{connector}/offsets")
+        at_first = offsets_of(call("GET", f"{connector}/offsets")[1])
+        too_far = call("PATCH", f"{connector}/offsets", offset_of_one(10**6))
+        altered = call("PATCH", f"{connector}/offsets", {"offsets": begun})
+        one_less = call("PATCH", f"{connector}/offsets", offset_of_one(_RECORDS // 2 - 2))
+        at_last = offsets_of(call("GET", f"{connector}/offsets")[1])
         resumed = call("PUT", f"{connector}/resume")
         wait_until(lambda: lanes_in("idle") == 2, "two idle lanes again", timeout_s=30)
         running_again = connector_state()
@@ -161,7 +175,7 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         back = {"topics": [name], "offset": "earliest", "why": "from the beginning"}
         planned, would = call("POST", f"{flow}:rewind?dry_run=true", back)
         rewound, rewind = call("POST", f"{flow}:rewind", back)
-        way.await_records(name, 2 * _RECORDS)
+        way.await_records(name, 2 * _RECORDS + 1)
         status, plan = call("POST", f"{flow}:failover?dry_run=true")
         begun, operation = call("POST", f"{flow}:failover", {})
         again, running = call("POST", f"{flow}:promote")
@@ -180,6 +194,12 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
     assert (status_of["connector"]["state"], status_of["tasks"][0]["state"]) == ("RUNNING",) * 2
     assert (held[0], stopped[0], resumed[0]) == (202, 204, 202)
     assert (shown, running_again) == ("PAUSED", "RUNNING")
+    # Rewinds: the second partition copies its last record again.
+    last = {"offset": _RECORDS // 2 - 1}
+    assert [each["offset"] for each in begun] == [last, last]
+    assert (reset[0], at_first) == (200, [])
+    assert (too_far[0], altered[0], one_less[0]) == (400, 200, 200)
+    assert [each["offset"] for each in at_last] == [last, {"offset": _RECORDS // 2 - 2}]
     assert listed == [{"partition": 1, "topic": name}]
     assert changed[0] == 403
     assert held_back == FIRST_BYTES_PER_S
