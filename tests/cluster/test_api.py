@@ -144,7 +144,7 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         paused, decision = call("POST", f"{flow}:pause", {"topics": [name], "why": "a test"})
         wait_until(lambda: lanes_in("paused") == 2, "two paused lanes", timeout_s=10, poll_s=0.1)
         decided = call("GET", f"/v1/decisions?flow={source}-%3E{target}")[1]["decisions"]
-        pinned, _ = call("POST", "/v1/decisions", {**asked, "verb": "pin", "slots": [1]})
+        pinned, pin = call("POST", "/v1/decisions", {**asked, "verb": "pin", "slots": [1]})
         limited, _ = call("POST", "/v1/decisions", {**asked, "verb": "throttle", "bytes_per_s": 9})
         wait_until(lambda: set(slots()) == {1}, "both lanes in slot 1", timeout_s=20, poll_s=0.1)
         no_slot = call("POST", f"{flow}:pin", {"topics": [name], "slots": [7]})
@@ -158,6 +158,12 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         half = call("POST", f"{flow}:together", {"decisions": [moves[0], {**moves[1], **nowhere}]})
         moved, together = call("POST", f"{flow}:together", {"decisions": moves})
         wait_until(lambda: slots() == [0, 1], "each lane in its slot", timeout_s=20, poll_s=0.1)
+        for each in (pin, *together["decisions"]):
+            call("DELETE", f"/v1/decisions/{each['decision']['id']}")
+        every_slot = call("POST", f"{flow}:drain", {"slots": [0, 1]})
+        drained, drain = call("POST", f"{flow}:drain", {"slots": [0]})
+        wait_until(lambda: set(slots()) == {1}, "slot 0 without lanes", timeout_s=20, poll_s=0.1)
+        call("DELETE", f"/v1/decisions/{drain['decision']['id']}")
         blacklist = f"/blacklist?topic={name}&partition=1&opt="
         call("POST", f"{blacklist}blacklist", at=controller)
         wait_until(lambda: lanes_in("paused") == 1, "a paused lane", timeout_s=10, poll_s=0.1)
@@ -205,6 +211,8 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
     assert held_back == FIRST_BYTES_PER_S
     assert (half[0], "mirrors no topic" in half[1]["message"]) == (400, True)
     assert (moved, [each["written"] for each in together["decisions"]]) == (201, [True, True])
+    assert (drained, every_slot[0]) == (201, 400)
+    assert "stop the flow instead" in every_slot[1]["message"]
     assert (planned, would["written"], rewound, rewind["written"]) == (200, False, 201, True)
     assert rewind["decision"]["verb"] == "rewind"
     assert ready == (200, {"ready": True, "reasons": []})
