@@ -125,7 +125,7 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         stopped = call("PUT", f"{connector}/stop")
         wait_until(lambda: connector_state() == "STOPPED", "a stopped connector", timeout_s=30)
         wait_until(lambda: not slots(), "no lanes", timeout_s=30)
-        begun = offsets()
+        at_begin = offsets()
         reset = call("DELETE", f"{connector}/offsets")
         at_first = offsets()
         too_far = call("PATCH", f"{connector}/offsets", offset_of(10**6))
@@ -200,7 +200,7 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
     assert (held[0], stopped[0], resumed[0]) == (202, 204, 202)
     assert (shown, running_again) == ("PAUSED", "RUNNING")
     # Rewinds: the last record is copied once more.
-    assert begun == offset_of(_RECORDS - 1)
+    assert at_begin == offset_of(_RECORDS - 1)
     assert (reset[0], at_first) == (200, {"offsets": []})
     assert (too_far[0], altered[0]) == (400, 200)
     assert at_last == offset_of(_RECORDS - 2)

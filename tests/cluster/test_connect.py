@@ -94,6 +94,7 @@ def test_the_files_of_a_guide_are_put_paused_stopped_rewound_and_deleted(
         # One of a cluster that is not there fails by itself, with a sentence.
         nowhere = {
             **msc,
+            "name": "nowhere",
             "source.cluster.alias": f"no{number}",
             "source.cluster.bootstrap.servers": f"127.0.0.1:{free_port()}",
         }
