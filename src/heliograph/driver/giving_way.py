@@ -11,32 +11,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf
 from typing import Final
 
 from heliograph.model import LATENCY_BUCKETS_MS, LaneId, LaneProgress
 
 LATE_SHARE: Final = 0.01
-"""Of the batches of critical lanes, so many may be late: a pause of a broker makes many of one
-second late, and means nothing."""
+"""Of the batches of critical lanes, so many may be late, of all that came in `JUDGED_S`: a pause
+of a broker makes many of one second late, and means nothing."""
 FIRST_BYTES_PER_S: Final = 8_000_000.0
 LEAST_BYTES_PER_S: Final = 1_000_000.0
 JUDGED: Final = 100
 """Batches after which more is tried, where so many come within the time below."""
 JUDGED_S: Final = 5.0
-LONG_S: Final = 30.0
-"""In which no more may be late than usual; in `JUDGED_S` so many more as chance brings along."""
-_SLACK: Final = 1.0
-"""Square roots of what is usual."""
-_IDLE_LOOKS: Final = 60
-_IDLE_JUDGED: Final = 1_000
-"""Batches, while next to nothing else is copied, from which what is late anyway is known."""
-_CALM: Final = 0.9
-"""Of those looks the best ones count, without pauses."""
-_BESIDE: Final = 1.5
-"""Beside others so much may be late of what is late without them, where that is more."""
 LOOK_S: Final = 1.0
 """How often `Allowance.look` is asked."""
 _SETTLE_S: Final = 1.5
@@ -118,9 +107,7 @@ class Allowance:
         self._counted = 0
         self._judged_at_s: float | None = None
         self._recent: deque[tuple[float, Seen]] = deque()
-        """Looks of the last `LONG_S`, since others went back."""
-        self._idle: deque[Seen] = deque(maxlen=_IDLE_LOOKS)
-        """Looks in which next to nothing else was copied."""
+        """Looks of the last `JUDGED_S`, since others went back."""
 
     def look(self, now_s: float, seen: Seen) -> None:
         """Critical lanes that are silent count as being on time: a topic with a record an hour
@@ -149,27 +136,16 @@ class Allowance:
             self._go_on(now_s, self.bytes_per_s, seen.bytes_per_s)
 
     def _is_late(self, now_s: float, seen: Seen) -> bool:
-        """More than usual, of the last looks and of those of a longer time."""
+        """More than their share of the last looks; of fewer than there could be, as if those to
+        come had as many batches, and none of them late."""
         recent = self._recent
         recent.append((now_s, seen))
-        while recent[0][0] <= now_s - LONG_S:
+        while recent[0][0] <= now_s - JUDGED_S:
             recent.popleft()
-        usual = self._usual_share(seen)
-        last = [each for at_s, each in recent if at_s > now_s - JUDGED_S]
-        return _exceeds(last, JUDGED_S, usual, slack=_SLACK) or _exceeds(
-            [each for _, each in recent], LONG_S, usual, slack=0.0
-        )
-
-    def _usual_share(self, seen: Seen) -> float:
-        """What may be late; half as many again as without others, where that is more."""
-        if seen.bytes_per_s < LEAST_BYTES_PER_S / 2:
-            self._idle.append(seen)
-        calm = sorted(self._idle, key=lambda each: each.late / max(1, each.counted))
-        calm = calm[: round(_CALM * len(calm))]
-        counted = sum(each.counted for each in calm)
-        if counted < _IDLE_JUDGED:
-            return LATE_SHARE
-        return max(LATE_SHARE, _BESIDE * sum(each.late for each in calm) / counted)
+        counted = sum(each.counted for _, each in recent)
+        late = sum(each.late for _, each in recent)
+        share = len(recent) * LOOK_S / JUDGED_S
+        return late > LATE_SHARE * (counted if share >= 1 else max(JUDGED, counted / share))
 
     def _go_back(self, now_s: float, allowed: float, used: float) -> None:
         if used < LEAST_BYTES_PER_S / 2 or allowed <= LEAST_BYTES_PER_S:
@@ -227,15 +203,6 @@ class Allowance:
         if found.good is not None:
             found.good = max(found.good, allowed)
         return True
-
-
-def _exceeds(looks: Sequence[Seen], within_s: float, usual: float, *, slack: float) -> bool:
-    """Of fewer looks than there could be, as if those to come had as many batches, and none of
-    them late."""
-    counted = sum(each.counted for each in looks)
-    share = len(looks) * LOOK_S / within_s
-    expected = usual * (counted if share >= 1 else max(JUDGED, counted / share))
-    return sum(each.late for each in looks) > expected + slack * sqrt(expected)
 
 
 def _is_near(rate: float, limit: float | None) -> bool:
