@@ -8,7 +8,7 @@
 
 Quiet laps and laps in which the bulk topic is copied take turns, so that whatever else the machine
 does meets both. Before them the bulk topic is copied for half a minute, in which the mirror finds
-out how much of it goes. Writes bench/results/operate/priority.json (else priority-apart.json,
+out how much of it goes. Writes bench/results/operate/priority-5ms.json (else priority-apart.json,
 priority-shared.json, priority-throttled.json). Needs brokers and Spark; runs on the driver. Five
 minutes.
 """
@@ -299,7 +299,7 @@ def main() -> None:
             measure(stage, row, shared=order.shared, bulk=order.bulk, latency_ms=latency_ms)
         )
     found |= {"load_before": load_before, "machine": asdict(this_machine())}
-    name = "" if latency_ms else "-apart"
+    name = f"-{latency_ms}ms" if latency_ms else "-apart"
     name = "-shared" if order.shared else "-throttled" if order.bulk else name
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"priority{name}.json").write_text(json.dumps(found, indent=1) + "\n")
