@@ -33,8 +33,8 @@ from heliograph.connect.plugins import (
 from heliograph.connect.problems import ConnectProblem
 from heliograph.connect.translate import Errors, errors_of
 from heliograph.decisions.decide import Draft, decide, decide_together, read_decisions
-from heliograph.decisions.decision import TOPICS_MAX, Decision, Scope, Verb
-from heliograph.decisions.orders import FlowOrders, orders_of, standing_of
+from heliograph.decisions.decision import TOPICS_MAX, Scope, Verb
+from heliograph.decisions.orders import FlowOrders, orders_of
 from heliograph.decisions.record import decisions_of
 from heliograph.driver.live import LiveMirror
 from heliograph.errors import BrokerError
@@ -128,12 +128,12 @@ class FileConnectors:
             outcomes = await decide_together(ledgers, config, flow, asked)
         ids = {each.decision.id for each in outcomes if each.decision is not None}
         async with asyncio.timeout(_REWOUND_S_MAX):
-            while ids & {each.id for each in await self._standing(flow)}:
+            while not ids <= await self._done(flow):
                 await asyncio.sleep(_LOOK_S)
 
-    async def _standing(self, flow: FlowId) -> Sequence[Decision]:
-        made = await self._live.ledgers.ask_recent(flow, decisions_of, _LOOK_S)
-        return standing_of(made, now_ms())
+    async def _done(self, flow: FlowId) -> set[str]:
+        made = decisions_of(await self._live.ledgers.view(flow))
+        return {each.id for each in made if each.done_ms is not None}
 
     async def restart(self, connector: Connector, lanes: Sequence[LaneId] | None) -> None:
         if connector.plugin is Plugin.SOURCE:
