@@ -7,7 +7,7 @@ may operate, then as one that may fail over too; then Connect's dialect, and rew
 made together, by bodies of hypothesis. At the end every decision is withdrawn, topics come back,
 and records must be equal on both sides; the topic that may be rewound is so once more, from its
 beginning, and must end in all that its source has. Writes bench/results/operate/fuzz.json; with
-`--add` another piece of it.
+`--add` one more piece into fuzz-pieces.json, which has pieces of one source tree only.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from tests.kit.topics import wait_until
 from tests.unit.api.test_connect_fuzz import CONFIGS, PATCHED, ROUTES, VALUES
 
 from heliograph.decisions.decision import Verb
-from heliograph_tools.bench.machine import this_machine
+from heliograph_tools.bench.machine import source_tree, this_machine
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 
-RESULTS: Final = Path(__file__).parent / "results" / "operate" / "fuzz.json"
+RESULTS: Final = Path(__file__).parent / "results" / "operate"
 _TOPICS: Final = ("fuzzed-a", "fuzzed-b")
 _REWOUND: Final = "fuzzed-again"
 """The one topic that may be rewound: records of the others must be there once."""
@@ -341,8 +341,10 @@ def _all_again(way: Route) -> int:
 
 
 def _with_pieces(file: Path, piece: dict[str, Any]) -> dict[str, Any]:
-    """What the file has and one more piece, summed."""
-    pieces = [*(json.loads(file.read_text()).get("pieces", []) if file.exists() else []), piece]
+    """What the file has of the same source tree, and one more piece, summed."""
+    there = json.loads(file.read_text())["pieces"] if file.exists() else []
+    tree = piece["source_tree"]
+    pieces = [*(each for each in there if each.get("source_tree") == tree), piece]
     sums = ("minutes", "requests", "findings", "equal_records", "equal_records_again")
     return {**{name: sum(each[name] for each in pieces) for name in sums}, "pieces": pieces}
 
@@ -403,20 +405,22 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     asked.add_argument("--minutes", type=float, default=60.0)
     asked.add_argument("--seed", type=int, default=secrets.randbelow(2**24))
-    asked.add_argument("--results", type=Path, default=RESULTS)
+    asked.add_argument("--results", type=Path)
     asked.add_argument("--add", action="store_true", help="to the pieces that the file has")
     asked.add_argument("--keep", type=Path, help="a folder for all that was said")
     given_ = asked.parse_args()
     print(f"seed {given_.seed}", flush=True)
+    tree = source_tree(Path(__file__).parent)
     with tempfile.TemporaryDirectory(prefix="heliograph-fuzz-") as folder:
         root = given_.keep or Path(folder)
         root.mkdir(parents=True, exist_ok=True)
         found = fuzz(root, given_.minutes, given_.seed)
-    given_.results.parent.mkdir(parents=True, exist_ok=True)
-    document = {"machine": asdict(this_machine()), **found}
+    results = given_.results or RESULTS / ("fuzz-pieces.json" if given_.add else "fuzz.json")
+    results.parent.mkdir(parents=True, exist_ok=True)
+    document = {"source_tree": tree, "machine": asdict(this_machine()), **found}
     if given_.add:
-        document = _with_pieces(given_.results, document)
-    given_.results.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        document = _with_pieces(results, document)
+    results.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     print(f"{found['requests']:,} requests, {found['findings']} findings", flush=True)
     if found["findings"] or found["bugs_in_the_log"] or found["health_after"] != 200:
         raise SystemExit(1)

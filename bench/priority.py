@@ -8,7 +8,7 @@
 
 Quiet laps and laps in which the bulk topic is copied take turns, so that whatever else the machine
 does meets both. Before them the bulk topic is copied for half a minute, in which the mirror finds
-out how much of it goes. Writes bench/results/operate/priority.json (else priority-apart.json,
+out how much of it goes. Writes bench/results/operate/priority-5ms.json (else priority-apart.json,
 priority-shared.json, priority-throttled.json). Needs brokers and Spark; runs on the driver. Five
 minutes.
 """
@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -57,6 +58,20 @@ _LEARNT_S: Final = 30.0
 _FOLLOWED_S: Final = 3.0
 """After a decision, which a driver follows within two seconds."""
 _CAUGHT_UP_RECORDS: Final = 100
+_LATE_MS: Final = 5
+"""In the figures of each second, where the mirror was not told what is late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Second:
+    """From the first moment in which the bulk topic might be copied."""
+
+    is_bulk: bool
+    held_back_bytes_per_s: int | None
+    copied_bytes_per_s: int
+    late_share: float
+    """Of the critical records that were sent in it, those that took longer than asked for."""
+    p99_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +84,12 @@ class Priority:
     """What the bulk topic was copied at in its laps."""
     bulk_records_left: int
     """When the last lap ended; none means that its laps were not all full of work."""
+    followed_s: list[float]
+    """Each decision about the bulk topic, from its request until all lanes followed it."""
     held_back_bytes_per_s: list[int | None]
     """What it might be copied at, when it had been copied for half a minute and after each of its
     laps."""
+    seconds: list[Second]
     quiet_seen: int
     quiet_p50_ms: float
     quiet_p99_ms: float
@@ -116,11 +134,17 @@ class _Driver:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self.followed_s: list[float] = []
+        """Of each decision, from its request until its lanes are shown to follow it."""
 
     def __call__(self, verb: str) -> None:
         body = {"flow": self._call("/flows")["flows"][0]["flow"], "verb": verb, "topics": [_BULK]}
+        began_s = monotonic_s()
         self._call("/decisions", json.dumps(body).encode())
-        time.sleep(_FOLLOWED_S)
+        wanted = _PARTITIONS if verb == "pause" else 0
+        while self._call(f"/lanes?topic={_BULK}&state=paused")["total"] != wanted:
+            time.sleep(0.02)
+        self.followed_s.append(round(monotonic_s() - began_s, 2))
 
     @property
     def held_back(self) -> int | None:
@@ -133,6 +157,44 @@ class _Driver:
         request.add_header("Content-Type", "application/json")
         with urllib.request.urlopen(request, timeout=30) as response:
             return json.load(response)
+
+
+class _Trace:
+    """What might be copied of the bulk topic, what was, and what that did to the critical one."""
+
+    def __init__(
+        self, driver: _Driver, sent: Callable[[], int], bulk_copied: Callable[[], int]
+    ) -> None:
+        self._driver, self._sent, self._bulk_copied = driver, sent, bulk_copied
+        self._noted: list[tuple[bool, int | None]] = []
+        self._ends: list[tuple[float, int, int]] = [(monotonic_s(), sent(), bulk_copied())]
+
+    def follow(self, seconds: float, *, is_bulk: bool) -> None:
+        until_s = monotonic_s() + seconds
+        while (left_s := until_s - monotonic_s()) > 0:
+            time.sleep(min(1.0, left_s))
+            if left_s >= 1.0:
+                self._noted.append((is_bulk, self._driver.held_back))
+                self._ends.append((monotonic_s(), self._sent(), self._bulk_copied()))
+
+    def seconds(
+        self, delays_ms: Mapping[int, float], record_bytes: int, late_ms: int
+    ) -> list[Second]:
+        found: list[Second] = []
+        for (is_bulk, held_back), (from_s, first, before), (to_s, end, after) in zip(
+            self._noted, self._ends, self._ends[1:], strict=False
+        ):
+            delays = sorted(delays_ms[n] for n in range(first, end) if n in delays_ms)
+            found.append(
+                Second(
+                    is_bulk=is_bulk,
+                    held_back_bytes_per_s=held_back,
+                    copied_bytes_per_s=round((after - before) * record_bytes / (to_s - from_s)),
+                    late_share=round(sum(d > late_ms for d in delays) / max(1, len(delays)), 4),
+                    p99_ms=quantile(delays, 0.99) if delays else 0.0,
+                )
+            )
+        return found
 
 
 def _measure(
@@ -160,18 +222,20 @@ def _measure(
                 "catching up",
             )
             time.sleep(_PACED.warmup_s)
+            trace = _Trace(decide, lambda: producer.sent, lambda: _bulk_copied(connection, route))
             decide("resume")
-            time.sleep(_LEARNT_S)
+            trace.follow(_FOLLOWED_S + _LEARNT_S, is_bulk=True)
             held_back = [decide.held_back]
             for lap in range(_LAPS):
                 is_bulk = bool(lap % 2)
                 decide("resume" if is_bulk else "pause")
+                trace.follow(_FOLLOWED_S, is_bulk=is_bulk)
                 first, from_s, before = (
                     producer.sent,
                     monotonic_s(),
                     _bulk_copied(connection, route),
                 )
-                time.sleep(_LAP_S)
+                trace.follow(_LAP_S, is_bulk=is_bulk)
                 (beside if is_bulk else quiet).ranges.append((first, producer.sent))
                 if is_bulk:
                     copied += _bulk_copied(connection, route) - before
@@ -187,7 +251,9 @@ def _measure(
         latency_ms=latency_ms,
         bulk_bytes_per_s=round(copied * row.record_bytes / copied_s),
         bulk_records_left=left,
+        followed_s=decide.followed_s,
         held_back_bytes_per_s=held_back,
+        seconds=trace.seconds(consumer.delays_ms, row.record_bytes, latency_ms or _LATE_MS),
         quiet_seen=len(alone),
         quiet_p50_ms=quantile(alone, 0.50),
         quiet_p99_ms=quantile(alone, 0.99),
@@ -233,7 +299,7 @@ def main() -> None:
             measure(stage, row, shared=order.shared, bulk=order.bulk, latency_ms=latency_ms)
         )
     found |= {"load_before": load_before, "machine": asdict(this_machine())}
-    name = "" if latency_ms else "-apart"
+    name = f"-{latency_ms}ms" if latency_ms else "-apart"
     name = "-shared" if order.shared else "-throttled" if order.bulk else name
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"priority{name}.json").write_text(json.dumps(found, indent=1) + "\n")

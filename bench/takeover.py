@@ -1,12 +1,13 @@
 """A standby driver takes over: how long from kill -9, or SIGTERM, of the one that leads.
 
-    python -m bench.takeover [--kills 10] [--stops 5]
+    python -m bench.takeover [--kills 10] [--stops 5] [--add]
 
 Two real `heliograph run` processes share a flow under a steady load; the one that leads is killed,
 the other takes over, another is started in its place, and so on. Each believes that it is on a
 machine of its own, so that nothing but the lease tells it of the other's end. Its slot runs before
 the other ends, as that of a standby does which has been there for some seconds. At the end the
-records of both sides must be equal and in order. Writes bench/results/operate/takeover.json.
+records of both sides must be equal and in order. Writes bench/results/operate/takeover.json; with
+`--add` more rounds into it, on other brokers, if the same tree measured those that are there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tests.kit.runs import MirrorRun, mirror_runs
 from tests.kit.topics import wait_until
 
 from heliograph.config.load import load_config
-from heliograph_tools.bench.machine import this_machine
+from heliograph_tools.bench.machine import source_tree, this_machine
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 
 RESULTS: Final = Path(__file__).parent / "results" / "operate" / "takeover.json"
@@ -66,6 +67,13 @@ class Measured:
     lease_ms: int
     equal_records: int
     """Of both sides, in order: all there are."""
+
+    def __add__(self, more: Measured) -> Measured:
+        return Measured(
+            rounds=self.rounds + more.rounds,
+            lease_ms=more.lease_ms,
+            equal_records=self.equal_records + more.equal_records,
+        )
 
 
 @contextmanager
@@ -179,22 +187,39 @@ def _summary(found: Measured, how: How) -> dict[str, float]:
     }
 
 
+def _measured_before(file: Path, tree: str) -> Measured | None:
+    """None where another tree, or a changed one, measured them: such rounds are not one figure."""
+    if not file.exists():
+        return None
+    there = json.loads(file.read_text())
+    if there.get("source_tree") != tree or tree.endswith("+"):
+        return None
+    rounds = [TakenOver(**each) for each in there["rounds"]]
+    return Measured(rounds=rounds, lease_ms=there["lease_ms"], equal_records=there["equal_records"])
+
+
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     asked.add_argument("--kills", type=int, default=10)
     asked.add_argument("--stops", type=int, default=5)
+    asked.add_argument("--add", action="store_true")
     asked.add_argument("--results", type=Path, default=RESULTS)
     given = asked.parse_args()
     kills: list[How] = ["kill -9"] * given.kills
     stops: list[How] = ["SIGTERM"] * given.stops
-    hows = [*kills, *stops]
+    tree, before = source_tree(Path(__file__).parent), None
+    if given.add:
+        before = _measured_before(given.results, tree)
     with tempfile.TemporaryDirectory(prefix="heliograph-takeover-") as root:
-        found = measure(Path(root), hows)
+        found = measure(Path(root), [*kills, *stops])
+    if before is not None:
+        found = before + found
     given.results.parent.mkdir(parents=True, exist_ok=True)
     document = {
+        "source_tree": tree,
         "machine": asdict(this_machine()),
         **asdict(found),
-        "summary": {how: _summary(found, how) for how in dict.fromkeys(hows)},
+        "summary": {how: _summary(found, how) for how in {each.how for each in found.rounds}},
     }
     given.results.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 

@@ -108,6 +108,13 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         def connector_state() -> str:
             return str(call("GET", f"{connector}/status")[1]["connector"]["state"])
 
+        def offset_of(offset: int) -> dict[str, Any]:
+            partition = {"cluster": source, "topic": name, "partition": 0}
+            return {"offsets": [{"partition": partition, "offset": {"offset": offset}}]}
+
+        def offsets() -> Any:
+            return call("GET", f"{connector}/offsets")[1]
+
         wait_until(lambda: lanes_in("idle") == 2, "two idle lanes", timeout_s=30)
         connector = f"/connectors/{source}-%3E{target}.MirrorSourceConnector"
         connectors = call("GET", "/connectors?expand=status")[1]
@@ -118,6 +125,12 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         stopped = call("PUT", f"{connector}/stop")
         wait_until(lambda: connector_state() == "STOPPED", "a stopped connector", timeout_s=30)
         wait_until(lambda: not slots(), "no lanes", timeout_s=30)
+        at_begin = offsets()
+        reset = call("DELETE", f"{connector}/offsets")
+        at_first = offsets()
+        too_far = call("PATCH", f"{connector}/offsets", offset_of(10**6))
+        altered = call("PATCH", f"{connector}/offsets", offset_of(_RECORDS - 2))
+        at_last = offsets()
         resumed = call("PUT", f"{connector}/resume")
         wait_until(lambda: lanes_in("idle") == 2, "two idle lanes again", timeout_s=30)
         running_again = connector_state()
@@ -130,7 +143,7 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         paused, decision = call("POST", f"{flow}:pause", {"topics": [name], "why": "a test"})
         wait_until(lambda: lanes_in("paused") == 2, "two paused lanes", timeout_s=10, poll_s=0.1)
         decided = call("GET", f"/v1/decisions?flow={source}-%3E{target}")[1]["decisions"]
-        pinned, _ = call("POST", "/v1/decisions", {**asked, "verb": "pin", "slots": [1]})
+        pinned, pin = call("POST", "/v1/decisions", {**asked, "verb": "pin", "slots": [1]})
         limited, _ = call("POST", "/v1/decisions", {**asked, "verb": "throttle", "bytes_per_s": 9})
         wait_until(lambda: set(slots()) == {1}, "both lanes in slot 1", timeout_s=20, poll_s=0.1)
         no_slot = call("POST", f"{flow}:pin", {"topics": [name], "slots": [7]})
@@ -144,6 +157,12 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         half = call("POST", f"{flow}:together", {"decisions": [moves[0], {**moves[1], **nowhere}]})
         moved, together = call("POST", f"{flow}:together", {"decisions": moves})
         wait_until(lambda: slots() == [0, 1], "each lane in its slot", timeout_s=20, poll_s=0.1)
+        for each in (pin, *together["decisions"]):
+            call("DELETE", f"/v1/decisions/{each['decision']['id']}")
+        every_slot = call("POST", f"{flow}:drain", {"slots": [0, 1]})
+        drained, drain = call("POST", f"{flow}:drain", {"slots": [0]})
+        wait_until(lambda: set(slots()) == {1}, "slot 0 without lanes", timeout_s=20, poll_s=0.1)
+        call("DELETE", f"/v1/decisions/{drain['decision']['id']}")
         blacklist = f"/blacklist?topic={name}&partition=1&opt="
         call("POST", f"{blacklist}blacklist", at=controller)
         wait_until(lambda: lanes_in("paused") == 1, "a paused lane", timeout_s=10, poll_s=0.1)
@@ -161,7 +180,7 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
         back = {"topics": [name], "offset": "earliest", "why": "from the beginning"}
         planned, would = call("POST", f"{flow}:rewind?dry_run=true", back)
         rewound, rewind = call("POST", f"{flow}:rewind", back)
-        way.await_records(name, 2 * _RECORDS)
+        way.await_records(name, 2 * _RECORDS + 1)
         status, plan = call("POST", f"{flow}:failover?dry_run=true")
         begun, operation = call("POST", f"{flow}:failover", {})
         again, running = call("POST", f"{flow}:promote")
@@ -180,11 +199,18 @@ def test_a_mirror_is_looked_at_decided_on_and_failed_over_by_http(
     assert (status_of["connector"]["state"], status_of["tasks"][0]["state"]) == ("RUNNING",) * 2
     assert (held[0], stopped[0], resumed[0]) == (202, 204, 202)
     assert (shown, running_again) == ("PAUSED", "RUNNING")
+    # Rewinds: the last record is copied once more.
+    assert at_begin == offset_of(_RECORDS - 1)
+    assert (reset[0], at_first) == (200, {"offsets": []})
+    assert (too_far[0], altered[0]) == (400, 200)
+    assert at_last == offset_of(_RECORDS - 2)
     assert listed == [{"partition": 1, "topic": name}]
     assert changed[0] == 403
     assert held_back == FIRST_BYTES_PER_S
     assert (half[0], "mirrors no topic" in half[1]["message"]) == (400, True)
     assert (moved, [each["written"] for each in together["decisions"]]) == (201, [True, True])
+    assert (drained, every_slot[0]) == (201, 400)
+    assert "stop the flow instead" in every_slot[1]["message"]
     assert (planned, would["written"], rewound, rewind["written"]) == (200, False, 201, True)
     assert rewind["decision"]["verb"] == "rewind"
     assert ready == (200, {"ready": True, "reasons": []})

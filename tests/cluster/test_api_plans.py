@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.clusters import TopicNames
 from tests.kit.mirror import lasting_topic, write_config
-from tests.kit.records import numbered, produce
+from tests.kit.records import end_offsets, numbered, produce
 from tests.kit.runs import WITHOUT_SPARK, MirrorRun, mirror_runs
 from tests.kit.topics import wait_until
 
@@ -133,6 +133,14 @@ def test_what_changed_since_a_dry_run_stops_what_was_shown(
         operations = api("GET", "/v1/operations")[1]["operations"]
         leading = api("GET", at)[1]["state"]
 
+        # One topic is promoted alone; the other is mirrored on.
+        some, promote = {"topics": [f"{name}-b"]}, f"{at}:promote"
+        promoted = api.done(promote, some, api.shown(promote, some))
+        alone = api("GET", at)[1]
+        ends = end_offsets(pair["B"], name)[0]
+        produce(pair["A"], name, numbered(7))
+        wait_until(lambda: end_offsets(pair["B"], name)[0] == ends + 7, "the other topic's records")
+
         gone = api.done(failover, {}, api.shown(failover))
         wait_until(
             lambda: api("GET", at)[1]["state"] == "fenced", "a fence", timeout_s=30, poll_s=0.1
@@ -154,4 +162,7 @@ def test_what_changed_since_a_dry_run_stops_what_was_shown(
     assert (agreed[0], withdrawn[0]) == (201, 200)
     # Nothing half done: no operation was begun, and the flow was led on.
     assert (operations, leading) == ([], "leading")
+    assert [each["topic"] for each in promoted["result"]["topics"]] == some["topics"]
+    assert [each["topic"] for each in alone["failed_over"]] == some["topics"]
+    assert alone["state"] == "leading"
     assert (gone["state"], came_back["state"]) == ("done", "done"), (gone, came_back)

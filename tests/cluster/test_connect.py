@@ -91,6 +91,19 @@ def test_the_files_of_a_guide_are_put_paused_stopped_rewound_and_deleted(
         tasks = worker.call("GET", "/connectors/mm2-msc/tasks")[1]
         too_soon = worker.call("PATCH", offsets, {"offsets": [_offset(source, name, 9)]})
 
+        # One of a cluster that is not there fails by itself, with a sentence.
+        nowhere = {
+            **msc,
+            "name": "nowhere",
+            "source.cluster.alias": f"no{number}",
+            "source.cluster.bootstrap.servers": f"127.0.0.1:{free_port()}",
+        }
+        added = worker.call("PUT", "/connectors/nowhere/config", nowhere)
+        assert added[0] == 201, added
+        failed = worker.await_state("nowhere", "FAILED")
+        beside = worker.await_state("mm2-msc", "RUNNING", "RUNNING")
+        removed = worker.call("DELETE", "/connectors/nowhere")[0]
+
         stopped = worker.call("PUT", "/connectors/mm2-msc/stop")[0]
         after_stop = worker.call("GET", "/connectors/mm2-msc/status")[1]
         before = worker.call("GET", offsets)[1]
@@ -126,6 +139,9 @@ def test_the_files_of_a_guide_are_put_paused_stopped_rewound_and_deleted(
     assert topics == {"mm2-msc": {"topics": [name]}}
     assert tasks[0]["config"]["task.assigned.partitions"] == f"{name}-0"
     assert too_soon[0] == 400
+    assert removed == 204
+    assert f"no{number}" in failed["connector"]["trace"]
+    assert "trace" not in beside["connector"]
     assert (stopped, resumed, paused, restarted[0]) == (204, 202, 202, 202)
     assert (after_stop["connector"]["state"], after_stop["tasks"]) == ("STOPPED", [])
     assert before == {"offsets": [_offset(source, name, _RECORDS - 1)]}

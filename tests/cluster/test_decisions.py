@@ -31,7 +31,7 @@ from tests.kit.clusters import TopicNames
 from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import Route, lasting_topic, route, write_config
 from tests.kit.records import NewRec, numbered, produce, read_all
-from tests.kit.topics import wait_until
+from tests.kit.topics import create_topic, delete_topic, wait_until
 
 _RECORDS: Final = 100
 _FOLLOW_S_MAX: Final = 2.0
@@ -282,6 +282,31 @@ def test_what_cannot_be_decided_is_refused_in_one_sentence_and_nothing_is_writte
     assert not dry["written"]
     assert len(dry["changes"]) == 2
     assert history["decisions"] == []
+
+
+def test_a_topic_that_is_gone_is_remarked_and_what_is_decided_holds_when_it_is_back(
+    way: tuple[Route, str, str],
+) -> None:
+    flow, orders, logs = way
+    produce(flow.source, logs, numbered(_RECORDS))
+    with running_inside(flow.config, leased=True) as inside:
+        flow.await_records(logs, _RECORDS)
+        delete_topic(flow.source, logs)
+
+        code, about_gone = said("pause", str(flow.config), "--topic", logs, "--why", "it is gone")
+        refused = said("pause", str(flow.config), "--topic", logs, "--partition", "3")
+        create_topic(flow.source, logs)
+        wait_until(
+            lambda: lane_states(inside, logs) == {0: True}, "a paused lane of it", timeout_s=30
+        )
+        decided(flow, "pause", "--topic", orders)
+        await_followed(lambda: lane_states(inside, orders) == {0: True, 1: True}, "others follow")
+
+    (found,) = about_gone["flows"]
+    assert (code, found["written"]) == (0, True)
+    assert found["remarks"] == [f"{logs} is not on the source at the moment"]
+    assert refused[0] != 0
+    assert f"{logs} has no partition 3" in refused[1]
 
 
 def test_decisions_that_are_made_together_are_all_made_or_none(

@@ -8,17 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from heliograph.api.access import Role
 from heliograph.api.connect import caller_from, json, note, operated, seen, state_of
 from heliograph.api.connect_connectors import status, task_of
+from heliograph.api.state import require
 from heliograph.connect.configs import read_json
-from heliograph.connect.model import TargetState
-from heliograph.connect.offsets import (
-    alter_offsets,
-    parse_offsets,
-    read_offsets,
-    require_stopped,
-    reset_offsets,
-)
+from heliograph.connect.model import Connector, TargetState
+from heliograph.connect.offsets import parse_offsets, read_offsets, require_stopped
 from heliograph.connect.states import State
 
 _UNKNOWN: Final = "Unknown connector {}"
@@ -85,19 +81,27 @@ async def get_offsets(request: Request) -> Response:
     return json({"offsets": found})
 
 
+def _altered(request: Request) -> Connector:
+    """A rewind by another name needs the role of a rewind."""
+    connector = operated(request)
+    if state_of(request).herder.facts.alters_by_rewinds:
+        require(caller_from(request), Role.RECOVER, connector.flow)
+    return connector
+
+
 async def patch_offsets(request: Request) -> Response:
-    state, connector = state_of(request), operated(request)
+    connector = _altered(request)
     wanted = parse_offsets(read_json(await request.body()), connector.flow)
     require_stopped(connector)
-    await alter_offsets(connector, state.herder.config_for(connector), wanted)
+    await state_of(request).herder.alter(connector, wanted, caller_from(request).name)
     note(request, "alter offsets", connector)
     return json({"message": "The offsets for this connector have been altered successfully"})
 
 
 async def delete_offsets(request: Request) -> Response:
-    state, connector = state_of(request), operated(request)
+    connector = _altered(request)
     require_stopped(connector)
-    await reset_offsets(connector, state.herder.config_for(connector))
+    await state_of(request).herder.alter(connector, None, caller_from(request).name)
     note(request, "reset offsets", connector)
     return json({"message": "The offsets for this connector have been reset successfully"})
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from heliograph.config.schema import MirrorConfig
 from heliograph.connect.model import Connector, TargetState
+from heliograph.connect.offsets import Wanted
 from heliograph.connect.translate import Errors
 from heliograph.driver.live import LiveMirror
 from heliograph.model import FlowId, LaneId
@@ -23,6 +24,8 @@ class WorkerFacts:
     """Of the cluster that keeps its connectors; None where a file does, or it is not known yet."""
     tracks_topics: bool = True
     allows_topic_reset: bool = True
+    alters_by_rewinds: bool = False
+    """Whether altered offsets are rewinds that a driver carries out."""
 
 
 class ConnectorControl(Protocol):
@@ -38,6 +41,11 @@ class ConnectorControl(Protocol):
 
     async def restart(self, connector: Connector, lanes: Sequence[LaneId] | None) -> None:
         """Try these lanes again at once; None: all of the connector."""
+        ...
+
+    async def alter(self, connector: Connector, wanted: Wanted | None, who: str) -> None:
+        """A stopped connector goes on behind these offsets; None: with all that its source has.
+        Done when it returns. Raises `MirrorError`."""
         ...
 
 

@@ -18,6 +18,7 @@ from heliograph.config.load import real_environment
 from heliograph.config.schema import FlowConfig, MirrorConfig
 from heliograph.connect.herder import WorkerFacts, try_again
 from heliograph.connect.model import Connector, TargetState
+from heliograph.connect.offsets import Wanted, check_offsets, require_offsets
 from heliograph.connect.plugins import (
     CLASS,
     NAME,
@@ -31,15 +32,18 @@ from heliograph.connect.plugins import (
 )
 from heliograph.connect.problems import ConnectProblem
 from heliograph.connect.translate import Errors, errors_of
-from heliograph.decisions.decide import Draft, decide, read_decisions
-from heliograph.decisions.decision import Verb
+from heliograph.decisions.decide import Draft, decide, decide_together, read_decisions
+from heliograph.decisions.decision import TOPICS_MAX, Scope, Verb
 from heliograph.decisions.orders import FlowOrders, orders_of
+from heliograph.decisions.record import decisions_of
 from heliograph.driver.live import LiveMirror
 from heliograph.errors import BrokerError
-from heliograph.model import LaneId
+from heliograph.model import FlowId, LaneId, TopicName
 
 _OF_THE_FLOW: Final = frozenset({NAME, CLASS, SOURCE_ALIAS, TARGET_ALIAS, "enabled"})
 _WHY: Final = "Kafka Connect's REST"
+_REWOUND_S_MAX: Final = 30.0
+_LOOK_S: Final = 0.2
 
 
 class FileConnectors:
@@ -47,7 +51,7 @@ class FileConnectors:
 
     def __init__(self, live: LiveMirror, worker_id: str) -> None:
         self._live = live
-        self._facts = WorkerFacts(worker_id=worker_id)
+        self._facts = WorkerFacts(worker_id=worker_id, alters_by_rewinds=True)
         self._made: tuple[MirrorConfig, tuple[Connector, ...]] | None = None
         self._deciding = asyncio.Lock()
 
@@ -106,6 +110,31 @@ class FileConnectors:
             except BrokerError as exc:
                 raise ConnectProblem(500, f"Error writing target state to Kafka: {exc}") from exc
 
+    async def alter(self, connector: Connector, wanted: Wanted | None, who: str) -> None:
+        """By rewinds, which the driver that leads the flow carries out: no slot has its lanes."""
+        ledgers, config, flow = self._live.ledgers, self._live.config, connector.flow
+        if wanted is not None:
+            require_offsets(connector)
+            await check_offsets(connector, config, wanted)
+        elif connector.plugin is not Plugin.SOURCE:
+            return
+        async with self._deciding:
+            if wanted is None:
+                view, _ = await read_decisions(ledgers, config, flow)
+                drafts = _rewinds(sorted({lane.topic for lane in view.begun()}), (), None)
+            else:
+                drafts = rewinds_of(wanted)
+            asked = [replace(each, who=who) for each in drafts]
+            outcomes = await decide_together(ledgers, config, flow, asked)
+        ids = {each.decision.id for each in outcomes if each.decision is not None}
+        async with asyncio.timeout(_REWOUND_S_MAX):
+            while not ids <= await self._done(flow):
+                await asyncio.sleep(_LOOK_S)
+
+    async def _done(self, flow: FlowId) -> set[str]:
+        made = decisions_of(await self._live.ledgers.view(flow))
+        return {each.id for each in made if each.done_ms is not None}
+
     async def restart(self, connector: Connector, lanes: Sequence[LaneId] | None) -> None:
         if connector.plugin is Plugin.SOURCE:
             try_again(self._live, connector.flow, lanes)
@@ -127,6 +156,26 @@ def _verbs(state: TargetState, orders: FlowOrders) -> Iterator[Verb]:
     # Last, so that a flow that is started and stays paused copies nothing in between.
     if orders.about_all(Verb.START) is not None:
         yield Verb.START
+
+
+def rewinds_of(wanted: Wanted) -> Iterator[Draft]:
+    """As few as say it: lanes that go to the same offset, of topics with the same partitions."""
+    partitions: dict[tuple[TopicName, int | None], list[int]] = {}
+    for lane, last in wanted.items():
+        partitions.setdefault((lane.topic, last), []).append(lane.partition)
+    topics: dict[tuple[tuple[int, ...], int | None], list[TopicName]] = {}
+    for (topic, last), numbers in partitions.items():
+        topics.setdefault((tuple(sorted(numbers)), last), []).append(topic)
+    for (chosen, last), named in topics.items():
+        yield from _rewinds(named, chosen, None if last is None else last + 1)
+
+
+def _rewinds(
+    topics: Sequence[TopicName], partitions: tuple[int, ...], offset: int | None
+) -> Iterator[Draft]:
+    for at in range(0, len(topics), TOPICS_MAX):
+        scope = Scope(topics=tuple(sorted(topics[at : at + TOPICS_MAX])), partitions=partitions)
+        yield Draft(verb=Verb.REWIND, scope=scope, who="", why=_WHY, offset=offset)
 
 
 def connectors_of_file(config: MirrorConfig) -> Iterator[Connector]:

@@ -6,7 +6,8 @@ source connector has offsets here: checkpoints and heartbeats need none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from heliograph.config.schema import MirrorConfig
@@ -15,7 +16,7 @@ from heliograph.connect.model import Connector, TargetState
 from heliograph.connect.plugins import Plugin
 from heliograph.connect.problems import ConnectProblem
 from heliograph.errors import BrokerError, InvariantError, MirrorError, NoLedger
-from heliograph.inspect.reset import TO_EARLIEST, Destination, LaneReset, reset_each
+from heliograph.inspect.reset import TO_EARLIEST, Destination, LaneReset, plan_resets, reset_each
 from heliograph.inspect.status import StatusReader
 from heliograph.ledger.locations import Wanted as Topics
 from heliograph.ledger.locations import all_topics
@@ -124,21 +125,41 @@ def require_stopped(connector: Connector) -> None:
         )
 
 
-async def alter_offsets(connector: Connector, config: MirrorConfig, wanted: Wanted) -> None:
-    """All of them, or none. Raises `ConnectProblem` or `MirrorError`."""
+def require_offsets(connector: Connector) -> None:
     if connector.plugin is not Plugin.SOURCE:
         raise ConnectProblem(
             400, f"Connector {connector.name} has no offsets here; only a source connector has"
         )
 
+
+async def alter_offsets(connector: Connector, config: MirrorConfig, wanted: Wanted) -> None:
+    """All of them, or none. Raises `ConnectProblem` or `MirrorError`."""
+    require_offsets(connector)
+    topics = all_topics([partition.topic for partition in wanted])
+    planned = await _reset(connector, config, topics, _destination(wanted), write=False)
+    _require_mirrored(connector, wanted, planned)
+    await _reset(connector, config, topics, _destination(wanted), write=True)
+
+
+async def check_offsets(connector: Connector, config: MirrorConfig, wanted: Wanted) -> None:
+    """That they could be altered, where a driver leads the flow and has to do it."""
+    topics = all_topics([partition.topic for partition in wanted])
+    with _refusals():
+        planned = await plan_resets(config, connector.flow, topics, _destination(wanted))
+        _require_mirrored(connector, wanted, planned.resets)
+
+
+def _destination(wanted: Wanted) -> Destination:
     def chosen(lane: TopicPartition) -> str | int | None:
         if lane not in wanted:
             return None
         last = wanted[lane]
         return TO_EARLIEST if last is None else last + 1
 
-    topics = all_topics([partition.topic for partition in wanted])
-    planned = await _reset(connector, config, topics, chosen, write=False)
+    return chosen
+
+
+def _require_mirrored(connector: Connector, wanted: Wanted, planned: Collection[LaneReset]) -> None:
     strange = sorted(set(wanted) - {each.lane.source for each in planned}, key=str)
     if strange:
         raise ConnectProblem(
@@ -146,7 +167,6 @@ async def alter_offsets(connector: Connector, config: MirrorConfig, wanted: Want
             f"Connector {connector.name} has mirrored nothing of {strange[0]}, so it has no "
             "offset to alter; nothing was altered",
         )
-    await _reset(connector, config, topics, chosen, write=True)
 
 
 async def reset_offsets(connector: Connector, config: MirrorConfig) -> None:
@@ -159,12 +179,19 @@ async def reset_offsets(connector: Connector, config: MirrorConfig) -> None:
 async def _reset(
     connector: Connector, config: MirrorConfig, topics: Topics, to: Destination, *, write: bool
 ) -> tuple[LaneReset, ...]:
+    with _refusals():
+        try:
+            return await reset_each(config, connector.flow, topics, to, write=write)
+        except NoLedger:
+            return ()
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """As a client hears them: an offset that the source does not have, a driver that mirrors."""
     try:
-        return await reset_each(config, connector.flow, topics, to, write=write)
-    except NoLedger:
-        return ()
-    except (BrokerError, InvariantError):
+        yield
+    except (BrokerError, InvariantError, ConnectProblem):
         raise
     except MirrorError as exc:
-        # An offset that the source does not have, or a driver that still mirrors.
         raise ConnectProblem(400, str(exc)) from exc

@@ -19,6 +19,7 @@ from heliograph.config.schema import MirrorConfig
 from heliograph.config.secrets import Environment
 from heliograph.connect.herder import WorkerFacts, try_again
 from heliograph.connect.model import Connector, TargetState
+from heliograph.connect.offsets import Wanted, alter_offsets, reset_offsets
 from heliograph.connect.problems import ConnectProblem, not_found
 from heliograph.connect.store import ConnectorTopic, records_of, tombstones_of
 from heliograph.connect.translate import Errors, errors_of, translate
@@ -112,6 +113,13 @@ class ConnectWorker:
         if state is TargetState.STOPPED:
             async with asyncio.timeout(_STOPPED_S_MAX):
                 await self._changes.followed()
+
+    async def alter(self, connector: Connector, wanted: Wanted | None, who: str) -> None:
+        config = self.config_for(connector)
+        if wanted is None:
+            await reset_offsets(connector, config)
+        else:
+            await alter_offsets(connector, config, wanted)
 
     async def restart(self, connector: Connector, lanes: Sequence[LaneId] | None) -> None:
         self._apply()  # what it refers to may be there by now

@@ -15,6 +15,10 @@ _SMOOTH_SAVED_S: Final = 0.06
 """Instead, where others must not wait for what is fetched at once; more than a fetch waits while
 its lanes have to (`fetching.WAIT_MS_THROTTLED`)."""
 _SMOOTH_FETCH_S: Final = 0.02
+_SMOOTH_BYTES: Final = 262_144
+"""And no more, where this takes more than the time below: what a broker is busy with for a moment,
+others wait for, however high the rate is."""
+_SMOOTH_FETCH_S_MIN: Final = 0.005
 _FETCH_BYTES_MIN: Final = 1024
 
 
@@ -33,7 +37,7 @@ class Throttle:
         `is_smooth`: little at once, at the cost of more fetches."""
         self._clock_s, self.counts_written = clock_s, counts_written
         self._saved_s = _SMOOTH_SAVED_S if is_smooth else _SAVED_S
-        self._fetch_s = _SMOOTH_FETCH_S if is_smooth else _FETCH_S
+        self._is_smooth = is_smooth
         self._bytes_per_s: int | None = None
         self._tokens = 0.0
         self._at_s = clock_s()
@@ -60,9 +64,15 @@ class Throttle:
         """The most one lane should fetch at once: all that fetch together overdraw little."""
         if self._bytes_per_s is None:
             return None
-        share = int(self._bytes_per_s * self._fetch_s) // max(1, self.lanes)
+        share = self._at_once(self._bytes_per_s) // max(1, self.lanes)
         # Rounded, or a session would hear of another size with every new rate.
         return max(_FETCH_BYTES_MIN, 1 << max(0, share.bit_length() - 1))
+
+    def _at_once(self, bytes_per_s: int) -> int:
+        if not self._is_smooth:
+            return int(bytes_per_s * _FETCH_S)
+        most = max(_SMOOTH_BYTES, int(bytes_per_s * _SMOOTH_FETCH_S_MIN))
+        return min(int(bytes_per_s * _SMOOTH_FETCH_S), most)
 
     def _gain(self) -> None:
         at_s = self._clock_s()

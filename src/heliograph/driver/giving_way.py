@@ -3,7 +3,8 @@
 Critical lanes and the others may share a broker, a link or a machine, and nothing of the mirror's
 says which. What shows is how late critical records arrive. So the others begin slowly and grow
 until critical records are late, go back at once, and stay below that for longer each time. Records
-are late now and then for reasons of their own: that counts only where it comes again soon.
+are late now and then for reasons of their own, and when others begin: that counts only where they
+are late again as soon as as much is copied again.
 """
 
 from __future__ import annotations
@@ -34,20 +35,28 @@ _GROWTH: Final = 1.5
 _RETURN: Final = 1.25
 """Each time, up to what was good before."""
 _PROBE: Final = 1.05
-"""Each time, beyond it; once that went on until half as much again was on time, by `_RETURN`."""
+"""Each time, beyond it, where the same was too much `_SURE` times; once that went on until half as
+much again was on time, by `_RETURN`."""
+_SURE: Final = 2
 _FAR: Final = 1.5
+_NEAR: Final = 1.5
+"""Rates that differ by no more are the same limit."""
 _BACK: Final = 0.5
+_BACK_AGAIN: Final = 0.25
+"""Where critical records are late again within `_ALONE_S`: others are borne far less."""
 _GOOD_SHARE: Final = 0.8
 """Of what was copied when critical records were late: taken for good from then on."""
 _BEGUN_SHARE: Final = 0.5
 """Of what others might copy, so much at least counts as copied when critical records are late."""
-_ALONE_SHARE: Final = 0.95
-"""Of what was good before, where they were late there, and had not been for the time below."""
-_ALONE_S: Final = 10.0
+_ALONE_S: Final = 3.0
+"""Critical records that are late after so long without are suspected only to be so for others."""
+_CLEARED: Final = 2
+"""Judgements on time, at the rate that was suspected, after which it is not any more."""
 _USED_SHARE: Final = 0.7
 """An allowance that is not used says nothing about a larger one."""
-_PROBE_S: Final = 30.0
-"""So long nothing was late before more is tried; twice as long each time that was too much."""
+_PROBE_S: Final = 10.0
+"""So long nothing was late before more is tried; twice as long each time the same was too much. A
+limit that was met once may have been another's: a broker that begins to send what is old."""
 _PROBE_S_MAX: Final = 600.0
 HELPLESS_S: Final = 30.0
 """Critical records are late for so long though next to nothing else is copied: others are not
@@ -67,17 +76,31 @@ class Seen:
     """What all other lanes were sent by their sources."""
 
 
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What was found out about how much is too much, in bytes a second."""
+
+    good: float | None = None
+    """None until critical records were late again at the same rate."""
+    limit: float | None = None
+    """At which they were."""
+    confirmed: int = 0
+    """How often it was met since."""
+    suspected: float | None = None
+    """At which they were late once; it is tried again before it is believed."""
+    cleared: int = 0
+    """Judgements at that rate which were on time."""
+    probed_from: float | None = None
+    """While more than ever was good is tried."""
+
+
 class Allowance:
     """Of all lanes that are not critical, together; `look` every `LOOK_S`."""
 
     def __init__(self) -> None:
         self.bytes_per_s: float | None = FIRST_BYTES_PER_S
         """None while nothing is held back."""
-        self._good: float | None = None
-        self._probe_s = _PROBE_S
-        self._probes = False
-        """Whether more than ever was good is tried."""
-        self._probed_from = 0.0
+        self._found = _Found()
         self._late_at_s = -inf
         self._helpless_since_s: float | None = None
         self._lifted_until_s = 0.0
@@ -92,7 +115,7 @@ class Allowance:
         if self.bytes_per_s is None:
             if now_s < self._lifted_until_s:
                 return
-            self.bytes_per_s, self._good, self._probe_s = FIRST_BYTES_PER_S, None, _PROBE_S
+            self.bytes_per_s, self._found = FIRST_BYTES_PER_S, _Found()
             self._helpless_since_s = self._judged_at_s = None
             self._recent.clear()
         if now_s - self._late_at_s < _SETTLE_S:
@@ -134,30 +157,56 @@ class Allowance:
             return
         # Others that have only just begun do not say how much is too much.
         copied = max(min(allowed, used), _BEGUN_SHARE * allowed)
-        good = self._good
-        if good is not None and not self._probes and now_s - self._late_at_s >= _ALONE_S:
-            self._good = max(LEAST_BYTES_PER_S, _ALONE_SHARE * good)
+        found = self._found
+        is_known = found.probed_from is not None and _is_near(copied, found.limit)
+        is_alone = now_s - self._late_at_s >= _ALONE_S and not is_known
+        if found.suspected is None and is_alone:
+            found.suspected = copied
         else:
-            if good is not None:
-                self._probe_s = min(2 * self._probe_s, _PROBE_S_MAX)
-            self._good = max(LEAST_BYTES_PER_S, _GOOD_SHARE * copied)
-        self._probes = False
+            limit = copied if found.suspected is None else min(copied, found.suspected)
+            found.confirmed = found.confirmed + 1 if _is_near(limit, found.limit) else 0
+            found.limit, found.suspected = limit, None
+            found.good = max(LEAST_BYTES_PER_S, _GOOD_SHARE * limit)
+        found.probed_from, found.cleared = None, 0
         self._recent.clear()
-        self.bytes_per_s = max(LEAST_BYTES_PER_S, _BACK * copied)
+        back = _BACK if now_s - self._late_at_s >= _ALONE_S else _BACK_AGAIN
+        self.bytes_per_s = max(LEAST_BYTES_PER_S, back * copied)
         self._late_at_s = now_s
 
     def _go_on(self, now_s: float, allowed: float, used: float) -> None:
+        found = self._found
         if used < _USED_SHARE * allowed:
             return
-        if self._good is None:
+        if found.suspected is not None and not self._is_cleared(allowed, found.suspected):
+            return
+        if found.good is None:
             self.bytes_per_s = allowed * _GROWTH
-        elif allowed < self._good:
-            self.bytes_per_s = min(self._good, allowed * _RETURN)
-        elif now_s - self._late_at_s >= self._probe_s:
-            if not self._probes:
-                self._probes, self._probed_from = True, allowed
-            is_far = allowed > _FAR * self._probed_from
-            self.bytes_per_s = self._good = allowed * (_RETURN if is_far else _PROBE)
+        elif allowed < found.good:
+            self.bytes_per_s = min(found.good, allowed * _RETURN)
+        elif now_s - self._late_at_s >= min(_PROBE_S * 2**found.confirmed, _PROBE_S_MAX):
+            if found.probed_from is None:
+                found.probed_from = allowed
+            is_careful = found.confirmed >= _SURE and allowed <= _FAR * found.probed_from
+            self.bytes_per_s = found.good = allowed * (_PROBE if is_careful else _RETURN)
+
+    def _is_cleared(self, allowed: float, suspected: float) -> bool:
+        """Whether as much is copied again as when critical records were late, and they are not:
+        what delayed them was something else."""
+        found = self._found
+        if allowed < suspected:
+            self.bytes_per_s = suspected
+            return False
+        found.cleared += 1
+        if found.cleared < _CLEARED:
+            return False
+        found.suspected = None
+        if found.good is not None:
+            found.good = max(found.good, allowed)
+        return True
+
+
+def _is_near(rate: float, limit: float | None) -> bool:
+    return limit is not None and limit / _NEAR <= rate <= limit * _NEAR
 
 
 def late_from(bound_ms: int) -> int:

@@ -9,6 +9,7 @@ from heliograph.config.load import real_environment
 from heliograph.config.schema import MirrorConfig
 from heliograph.connect.herder import WorkerFacts
 from heliograph.connect.model import Connector, TargetState
+from heliograph.connect.offsets import Wanted
 from heliograph.connect.translate import Errors, errors_of
 from heliograph.driver.live import LiveMirror
 from heliograph.model import LaneId
@@ -21,6 +22,7 @@ class PretendHerder:
         self.mirror = mirror or live()
         self.facts = WorkerFacts(worker_id="127.0.0.1:8083", kafka_cluster_id="c" * 22)
         self.restarted: list[Sequence[LaneId] | None] = []
+        self.altered: list[tuple[str, Wanted | None, str]] = []
         self.why: dict[str, str] = {}
         self.puts = 0
 
@@ -51,3 +53,6 @@ class PretendHerder:
 
     async def restart(self, connector: Connector, lanes: Sequence[LaneId] | None) -> None:
         self.restarted.append(lanes)
+
+    async def alter(self, connector: Connector, wanted: Wanted | None, who: str) -> None:
+        self.altered.append((connector.name, wanted, who))

@@ -24,7 +24,7 @@ from tests.unit.api.connecting import app_of, client_of, config_of, kept, messag
 from tests.unit.api.pretend import AB, PretendLedgers, live
 from tests.unit.api.pretend_herder import PretendHerder
 
-LOOK, OPERATE, ONE_FLOW = ("l" * 20, "o" * 20, "f" * 20)
+LOOK, OPERATE, RECOVER, ONE_FLOW = ("l" * 20, "o" * 20, "r" * 20, "f" * 20)
 
 
 @pytest.fixture
@@ -35,7 +35,10 @@ def herder() -> PretendHerder:
 @pytest.fixture
 def tokens(tmp_path: Path) -> Tokens:
     path = tmp_path / "tokens"
-    path.write_text(f"ann look {LOOK}\nbob operate {OPERATE}\ncid operate:A->B {ONE_FLOW}\n")
+    path.write_text(
+        f"ann look {LOOK}\nbob operate {OPERATE}\n"
+        f"cid operate:A->B {ONE_FLOW}\neve recover {RECOVER}\n"
+    )
     path.chmod(0o600)
     return Tokens(path)
 
@@ -227,6 +230,22 @@ def test_a_connector_whose_ledger_does_not_take_it_says_connects_sentence() -> N
 
     assert said == "Error writing target state to Kafka: cluster A: no answer in time"
     assert state_of(client, SOURCE)[0] == "RUNNING"
+
+
+def test_to_alter_offsets_of_a_file_s_connector_needs_the_role_of_a_rewind(tokens: Tokens) -> None:
+    client = of_file(live(ledgers=PretendLedgers()), tokens)
+    lane = {"cluster": "A", "topic": "orders", "partition": 0}
+    body = {"offsets": [{"partition": lane, "offset": None}]}
+    codes: dict[str, list[int]] = {}
+
+    for role in (OPERATE, RECOVER):
+        client.headers.update(bearer(role))
+        patched = client.patch(f"{SOURCE}/offsets", json=body)
+        deleted = client.delete(f"{SOURCE}/offsets")
+        codes[role] = [patched.status_code, deleted.status_code]
+
+    # Those who may are told that it has to be stopped first.
+    assert codes == {OPERATE: [403, 403], RECOVER: [400, 400]}
 
 
 def test_a_restart_leaves_a_lane_alone_that_a_decision_pauses() -> None:

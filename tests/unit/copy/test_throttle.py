@@ -65,14 +65,19 @@ def test_without_a_rate_nothing_waits_and_no_fetch_is_made_smaller() -> None:
 
 
 @pytest.mark.parametrize("lanes", [1, 7])
-def test_a_smooth_one_keeps_its_rate_with_little_at_once(lanes: int) -> None:
+@pytest.mark.parametrize(
+    ("rate", "at_once"), [(5_000_000, 100_000), (50_000_000, 262_144), (200_000_000, 1_000_000)]
+)
+def test_a_smooth_one_keeps_its_rate_with_little_at_once(
+    lanes: int, rate: int, at_once: int
+) -> None:
     clock = Clock()
     throttle = Throttle(clock, is_smooth=True)
-    throttle.set_rate(5_000_000)
+    throttle.set_rate(rate)
     throttle.lanes = lanes
 
     spent = spent_in(throttle, clock, 10.0, lanes)
 
-    assert spent == pytest.approx(50_000_000, rel=0.05)
+    assert spent == pytest.approx(10 * rate, rel=0.05)
     assert throttle.fetch_bytes is not None
-    assert throttle.fetch_bytes * lanes <= 5_000_000 / 50
+    assert throttle.fetch_bytes * lanes <= at_once

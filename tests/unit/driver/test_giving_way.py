@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -47,6 +48,57 @@ class Plant:
             self.allowance.look(self.now_s, Seen(counted=counted, late=late, bytes_per_s=copied))
             played.append((copied, bool(late)))
         return played
+
+
+class RoughPlant:
+    """As they are: some critical batches are late anyway, all are for a moment now and then, and
+    they are for some seconds, at a tenth of what is borne later, when others begin."""
+
+    def __init__(self, seed: int, *, bears: float, begins_s: int, pause_every_s: float) -> None:
+        self._random, self._bears = random.Random(seed), bears
+        self._begins_s, self._pause_every_s = begins_s, pause_every_s
+        self.copied: list[float] = []
+        self.late = self.late_anyway = 0
+
+    def play(self, seconds: int, counted: int = 500) -> None:
+        allowance = Allowance()
+        for second in range(1, seconds + 1):
+            copied = allowance.bytes_per_s or 0.0
+            bears = self._bears / (10 if second <= self._begins_s else 1)
+            pauses = self._random.random() < 1 / self._pause_every_s
+            anyway = 0.002 + (self._random.choice((0.05, 0.1, 0.2)) if pauses else 0.0)
+            share = anyway + (0.02 + 0.1 * (copied / bears - 1) if copied > bears else 0.0)
+            late = int(counted * min(0.5, share))
+            allowance.look(float(second), Seen(counted=counted, late=late, bytes_per_s=copied))
+            self.copied.append(copied)
+            self.late += late
+            self.late_anyway += int(counted * anyway)
+
+
+@pytest.mark.parametrize("begins_s", [0, 6, 15])
+@pytest.mark.parametrize("seed", range(5))
+def test_what_delays_critical_records_for_moments_is_not_laid_to_the_others(
+    seed: int, begins_s: int
+) -> None:
+    plant = RoughPlant(seed, bears=40 * MB, begins_s=begins_s, pause_every_s=30)
+
+    plant.play(300)
+
+    settled = plant.copied[60:]
+    assert sum(settled) / len(settled) > 0.5 * 40 * MB
+    assert max(settled) < 1.5 * 40 * MB
+    assert plant.late - plant.late_anyway < 0.005 * 500 * 300
+
+
+@pytest.mark.parametrize("begins_s", [6, 15])
+def test_what_others_bear_is_found_soon_after_they_began(begins_s: int) -> None:
+    plant = RoughPlant(1, bears=40 * MB, begins_s=begins_s, pause_every_s=1e9)
+
+    plant.play(120)
+
+    found_s = next(s for s, copied in enumerate(plant.copied) if copied > 0.75 * 40 * MB)
+    assert found_s - begins_s <= 30
+    assert min(plant.copied[begins_s + 30 :]) > 0.4 * 40 * MB
 
 
 @pytest.mark.parametrize("slow", [False, True])

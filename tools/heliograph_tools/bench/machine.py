@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -43,6 +44,16 @@ def this_machine() -> Machine:
         kafka=KAFKA_VERSION,
         packages={name: metadata.version(name) for name in _PACKAGES},
     )
+
+
+def source_tree(checkout: Path) -> str:
+    """Git's id of the package's sources: the same id, the same program. `+` where files differ."""
+
+    def git(*command: str) -> str:
+        argv = ["git", "-C", str(checkout), *command]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+    return git("rev-parse", "HEAD:src") + ("+" if git("status", "--porcelain", "src") else "")
 
 
 def _processor() -> str:
