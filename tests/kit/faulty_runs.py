@@ -52,9 +52,13 @@ class FaultyRun:
         return self.process.poll() is not None
 
     def await_begin(self) -> None:
-        wait_until(
-            lambda: self.has_ended or "begins" in self.said, "a query", timeout_s=_STEP_S_MAX
-        )
+        try:
+            wait_until(
+                lambda: self.has_ended or "begins" in self.said, "a query", timeout_s=_STEP_S_MAX
+            )
+        except AssertionError as exc:
+            self.kill()  # nobody else would
+            raise AssertionError(f"{exc}\n{self.said}") from exc
 
     def code(self, timeout_s: float = _END_S_MAX) -> int:
         return self.process.wait(timeout_s)
