@@ -24,7 +24,8 @@ def test_rows_of_a_dataframe_are_columns_of_bytes_and_milliseconds() -> None:
 
     assert columns.topics is None
     assert (columns.keys, columns.values) == ([b"k", None], [b"v", None])
-    assert columns.timestamps_ms == [int(at.timestamp() * 1000), None]
+    at_ms = int(at.timestamp() * 1000)
+    assert columns.timestamps_ms == [at_ms, None] and columns.times_between == (at_ms, at_ms)
     assert columns.partitions == [None, 2]
     assert columns_of(prepared(batch, with_topic=True)).topics == ["from", "from"]
 
@@ -56,3 +57,14 @@ def test_headers_under_a_row_without_any_are_not_its_own() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"x", b"y"]), lists], ["value", "headers"])
 
     assert columns_of(batch).headers == [[], [("b", b"2")]]
+
+
+def test_rows_with_a_nameless_header_are_told() -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    given = [[{"key": "a", "value": b"1"}], [{"key": None, "value": b"2"}], []]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([b"v"] * 3), pa.array(given, kind)], ["value", "headers"]
+    )
+
+    assert columns_of(batch).nameless == {1}
+    assert columns_of(batch.slice(0, 1)).nameless == frozenset()
