@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,7 +34,7 @@ def test_rows_of_a_dataframe_are_columns_of_bytes_and_milliseconds() -> None:
 def test_headers_are_those_of_their_row_wherever_a_batch_was_cut() -> None:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     one, two = {"key": "a", "value": b"1"}, {"key": "b", "value": None}
-    given = [[one], None, [], [one, two], [two, two], None, [one]]
+    given: list[Any] = [[one], None, [], [one, two], [two, two], None, [one]]
     whole = pa.RecordBatch.from_arrays(
         [pa.array([b"v"] * len(given), pa.binary()), pa.array(given, kind)], ["value", "headers"]
     )
