@@ -2,7 +2,8 @@
 
     python -m bench.pipelines [--records 5000000] [--rounds 3] [--row identity] [--add]
 
-Rows: `count` (the source alone, into `count()`), `identity` (every record staged and written),
+Rows: `count` (the source alone, into `count()`; beside it Spark's own Kafka source, of the release
+that runs on this engine, see tests/kit/connector.py), `identity` (every record staged and written),
 `deterministic` (the same, declared so: nothing is staged; MirrorMaker 2 is `identity`'s),
 `filter` (a tenth is kept, by a header; MirrorMaker 2 has Kafka's own Filter for it), `restart`
 (kill -9 of a driver, then from the start of another to the first new row). Pipelines are those of
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Producer
+from tests.kit.connector import connector_jars
 
 from heliograph.clock import monotonic_s
 from heliograph.errors import BenchError
@@ -62,22 +64,24 @@ _FILTER: Final[Mapping[str, str]] = {
     "predicates.marked.name": _HEADER,
 }
 _COUNT: Final = """
-import sys, time
+import json, sys, time
 from pyspark.sql import SparkSession
 from heliograph.config.schema import EngineConfig
 from heliograph.engine.session import start_session, stop_session
 from heliograph.pipeline.source import HeliographSource
-context = start_session(EngineConfig(master="local[*]"), has_queries=True)
+asked = json.loads(sys.argv[1])
+engine = EngineConfig(master="local[*]", spark=asked["spark"])
+context = start_session(engine, has_queries=True)
 spark = SparkSession(context)
 spark.dataSource.register(HeliographSource)
-read = spark.read.format("heliograph").option("config", sys.argv[1]).option("cluster", sys.argv[2])
-read = read.option("subscribe", sys.argv[3]).option("includeHeaders", "false")
-read.option("endingOffsets", sys.argv[4]).load().count()
+read = spark.read.format(asked["format"]).options(**asked["options"])
+read.option("endingOffsets", asked["first"]).load().count()
 began_s = time.monotonic()
 found = read.option("endingOffsets", "latest").load().count()
 print(found, time.monotonic() - began_s)
 stop_session(context)
 """
+"""After some records, so that neither source is timed with a cold JVM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +160,10 @@ def _works(
     row: str, stage: Stage, topic: str, records: int, number: int
 ) -> list[Callable[[], Run]]:
     if row == "count":
-        return [lambda: _count(stage, topic, records, number)]
+        return [
+            lambda: _count(stage, "spark_kafka", topic, records, number),
+            lambda: _count(stage, "heliograph", topic, records, number),
+        ]
     if row == "restart":
         return [lambda: _restart(stage, topic, records, number)]
     if row == "deterministic":
@@ -204,17 +211,29 @@ def _fill_marked(stage: Stage, topic: str, records: int) -> None:
     producer.flush(120)
 
 
-def _count(stage: Stage, topic: str, records: int, number: int) -> Run:
-    folder = _folder(stage, f"count{number}")
-    config = folder / "mm2.properties"
-    config.write_text(
-        "clusters = A, B\n"
-        f"A.bootstrap.servers = {stage.source.bootstrap}\n"
-        f"B.bootstrap.servers = {stage.target.bootstrap}\n"
-    )
-    first = json.dumps({topic: {str(each): 1 for each in range(PARTITIONS)}})
+def _count(stage: Stage, system: str, topic: str, records: int, number: int) -> Run:
+    asked: dict[str, Any] = {
+        "format": "kafka",
+        "options": {
+            "subscribe": topic,
+            "includeHeaders": "false",
+            "kafka.bootstrap.servers": stage.source.bootstrap,
+        },
+        "spark": {"spark.jars": ",".join(map(str, connector_jars()))},
+        "first": json.dumps({topic: {str(each): 1_000 for each in range(PARTITIONS)}}),
+    }
+    if system == "heliograph":
+        config = _folder(stage, f"count{number}") / "mm2.properties"
+        config.write_text(
+            "clusters = A, B\n"
+            f"A.bootstrap.servers = {stage.source.bootstrap}\n"
+            f"B.bootstrap.servers = {stage.target.bootstrap}\n"
+        )
+        options = {"config": str(config), "cluster": "A"}
+        options |= {"subscribe": topic, "includeHeaders": "false"}
+        asked |= {"format": "heliograph", "options": options, "spark": {}}
     ended = subprocess.run(
-        [sys.executable, "-c", _COUNT, str(config), "A", topic, first],
+        [sys.executable, "-c", _COUNT, json.dumps(asked)],
         capture_output=True,
         text=True,
         check=True,
@@ -223,7 +242,7 @@ def _count(stage: Stage, topic: str, records: int, number: int) -> Run:
     found, seconds = ended.stdout.split()[-2:]
     if int(found) != records:
         raise AssertionError(f"counted {found} of {records}")
-    return _run("count", "heliograph", number, records, float(seconds))
+    return _run("count", system, number, records, float(seconds))
 
 
 def _mm2(stage: Stage, row: str, topic: str, records: int, number: int) -> Run:
@@ -375,9 +394,10 @@ def _medians(runs: list[Run]) -> dict[str, dict[str, float]]:
     if "identity" in found and "deterministic" in found:
         found["deterministic"]["mm2_default"] = found["identity"]["mm2_default"]
     for row in found.values():
+        beside = row.get("mm2_default") or row.get("spark_kafka")
         for name in ("heliograph", "steady"):
-            if row.get("mm2_default") and name in row:
-                row[f"{name}_ratio"] = round(row[name] / row["mm2_default"], 2)
+            if beside and name in row:
+                row[f"{name}_ratio"] = round(row[name] / beside, 2)
     return found
 
 

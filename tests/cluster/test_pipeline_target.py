@@ -11,8 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from heliograph.clock import now_ms
 from heliograph.config.load import load_config
 from heliograph.errors import BrokerError, PipelineRefused
 from heliograph.model import ClusterAlias
@@ -28,7 +30,7 @@ from heliograph.pipeline.staging import Folder, StagedPart, Stager
 from heliograph.wire.compression import Codec
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.mirror import write_config
-from tests.kit.records import numbered, produce, read_all
+from tests.kit.records import NewRec, numbered, produce, read_all
 from tests.kit.topics import create_topic, set_topic_config
 
 QUERY = "b1f9"
@@ -67,7 +69,9 @@ def opened(
         each.close()
 
 
-def stage(*values: bytes) -> Callable[[Folder, TargetTopics], list[StagedPart]]:
+def stage(
+    *values: bytes, at_ms: int | None = None
+) -> Callable[[Folder, TargetTopics], list[StagedPart]]:
     """One row for each value, by turns to either partition."""
 
     def staged(folder: Folder, topics: TargetTopics) -> list[StagedPart]:
@@ -76,10 +80,11 @@ def stage(*values: bytes) -> Callable[[Folder, TargetTopics], list[StagedPart]]:
             Columns(
                 topics=None,
                 partitions=[index % 2 for index in range(len(values))],
-                timestamps_ms=None,
+                timestamps_ms=None if at_ms is None else [at_ms] * len(values),
                 keys=None,
                 values=list(values),
                 headers=None,
+                times_between=None if at_ms is None else (at_ms, at_ms),
             )
         )
         return stager.finish()
@@ -372,3 +377,19 @@ def test_a_target_that_refuses_rows_stalls_the_batch_until_it_takes_them(
 
     assert again.records == 2
     assert found(pair, target) == [b"a", b"x" * 500, b"y"]
+
+
+def test_a_row_whose_timestamp_the_topic_would_refuse_is_refused_before_anything_is_written(
+    pair: dict[str, LocalCluster], target: str, opened: Open
+) -> None:
+    """A broker takes records of an hour from now, and no later ones, unless its topic says so."""
+    pipeline, late_ms = opened("staged"), now_ms() + 2 * 3_600_000
+
+    with pytest.raises(PipelineRefused, match=f"a row has the timestamp {late_ms}"):
+        pipeline.write(0, QUERY, stage(b"late", at_ms=late_ms), append)
+    with pytest.raises(KafkaException, match=r"(?i)timestamp"):
+        produce(pair["B"], target, [NewRec(value=b"late", timestamp_ms=late_ms)])
+    set_topic_config(pair["B"], target, {"message.timestamp.after.max.ms": "10800000"})
+    opened("staged").write(0, QUERY, stage(b"taken", at_ms=late_ms), append)
+
+    assert found(pair, target) == [b"taken"]

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, fetched once into the cache folder; only one test file needs it."""
+"""Spark's own Kafka connector, fetched once into the cache folder; few tests need it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,22 @@ from heliograph.cache import cache_folder
 from heliograph_tools.localkafka.java import java_executable
 from heliograph_tools.localkafka.kafka import file_lock
 
-# No release for the engine of this project resolves, nor does any other whole; this set runs on it.
-_ARTIFACTS: Final = (
+_Artifacts = tuple[tuple[str, str, str], ...]
+_WHOLE: Final[_Artifacts] = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.0"),
+    ("org.apache.commons", "commons-pool2", "2.12.0"),
+)
+"""Of PySpark 4.0, the only one that resolves whole."""
+_MIXED: Final[_Artifacts] = (
     ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
     ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.1.0-preview1"),
     ("org.apache.kafka", "kafka-clients", "3.9.2"),
     ("org.apache.commons", "commons-pool2", "2.12.0"),
 )
+"""No release for the engine of this project resolves; this set runs on it."""
+_ARTIFACTS: Final = _WHOLE if pyspark.__version__.startswith("4.0.") else _MIXED
 _RESOLVE_S_MAX: Final = 300
 _LAST_WORDS: Final = 3_000
 

@@ -52,9 +52,13 @@ class FaultyRun:
         return self.process.poll() is not None
 
     def await_begin(self) -> None:
-        wait_until(
-            lambda: self.has_ended or "begins" in self.said, "a query", timeout_s=_STEP_S_MAX
-        )
+        try:
+            wait_until(
+                lambda: self.has_ended or "begins" in self.said, "a query", timeout_s=_STEP_S_MAX
+            )
+        except AssertionError as exc:
+            self.kill()  # nobody else would
+            raise AssertionError(f"{exc}\n{self.said}") from exc
 
     def code(self, timeout_s: float = _END_S_MAX) -> int:
         return self.process.wait(timeout_s)
@@ -96,8 +100,9 @@ class FaultyRun:
 
 
 def to_the_end(order: FaultyOrder, folder: Path, kills: int = 0, seed: int = 0) -> None:
-    """Run again and again, so many times only for some seconds of work."""
-    drawn, said = random.Random(seed), ""
+    """Run again and again, so many times only for some seconds of work; says how many were killed:
+    a query that is done within its seconds is not."""
+    drawn, said, killed = random.Random(seed), "", 0
     for run in range(RUNS_MAX):
         query = FaultyRun(order, folder)
         query.await_begin()
@@ -105,8 +110,10 @@ def to_the_end(order: FaultyOrder, folder: Path, kills: int = 0, seed: int = 0) 
             code = query.code(drawn.uniform(1.0, 15.0) if run < kills else _END_S_MAX)
         except subprocess.TimeoutExpired:
             query.kill()
+            killed += 1
             continue
         if code == 0:
+            print(f"{order.kind}: killed {killed} times in {run + 1} runs")  # noqa: T201
             return
         said = query.said
     raise AssertionError(f"not at its end after {RUNS_MAX} runs: {said[-2_000:]}")

@@ -112,7 +112,9 @@ def test_pipelines_of_the_file_run_are_seen_paused_and_go_on_elsewhere(
         labels = f'pipeline="{names["routed"]}",source="A",target="B"'
         assert f"heliograph_pipeline_rows_total{{{labels}}} 600" in metrics
 
-        paused = command("pause", str(config), "--pipeline", names["routed"], "--why", "upgrade")
+        # Each try of the one that fails costs the Python workers of its tasks.
+        both = ("--pipeline", names["routed"], "--pipeline", names["failing"])
+        paused = command("pause", str(config), *both, "--why", "upgrade")
         assert paused.returncode == 0, paused.stderr
         await_true(run, lambda: seen()["routed"]["state"] == "paused", "a pause")
         produce(pair["A"], names["in"], numbered(200, partitions=2, start=600))
@@ -132,3 +134,25 @@ def test_pipelines_of_the_file_run_are_seen_paused_and_go_on_elsewhere(
     assert again.exit_code != 0 and "column value is missing" in again.said
     assert marked(read_all(pair["B"], names["routed"])) == marked(read_all(pair["A"], names["in"]))
     assert written("kept") == 80
+
+
+def test_a_dry_run_shows_what_the_first_records_would_become_and_writes_nothing(
+    pair: dict[str, LocalCluster], tmp_path: Path, topic: Any
+) -> None:
+    names = {each: topic(each) for each in ("in", "kept", "routed", "failing", "wanting")}
+    create_topic(pair["A"], names["in"], partitions=2)
+    for each in ("kept", "routed"):
+        create_topic(pair["B"], names[each], partitions=2)
+    produce(pair["A"], names["in"], numbered(100, partitions=2))
+    config = str(config_of(pair, tmp_path, names, free_port()))
+
+    tried = command("pipeline", config, names["routed"], "--sample", "20", "--json")
+    refused = command("pipeline", config, names["wanting"])
+
+    assert tried.returncode == 0, tried.stderr
+    rows = json.loads(tried.stdout)["rows"]
+    assert len(rows) == 20 and {row["topic"] for row in rows} == {names["routed"]}
+    there = {value.decode() for value in marked(read_all(pair["A"], names["in"]))}
+    assert {row["value"].partition("#")[0] for row in rows} <= there
+    assert refused.returncode == 1 and "column value is missing" in refused.stderr
+    assert not any(read_all(pair["B"], names["routed"]).values())

@@ -25,6 +25,7 @@ from heliograph.errors import MirrorError
 from heliograph.pipeline import sink as sink_module
 from heliograph.pipeline.append_task import append_unit
 from heliograph.pipeline.direct_task import append_computed
+from heliograph.pipeline.source import TRIGGERS_HAVE_LIMITS
 from tests.spark.kit import engine, running_session
 
 BETWEEN = "between two target partitions"
@@ -39,9 +40,11 @@ class FaultyOrder:
     folder: str
     kind: str
     """`random`, `repartitioned`, `shuffled`, `stateful` or `direct`; `format` is random, written by
-    `format("heliograph")`, and `format-direct` that, declared deterministic."""
+    `format("heliograph")`, and `format-direct` that, declared deterministic. `narrow` is random
+    with fewer columns, and `mistyped` has a value that is none."""
     master: str = "local[2]"
     records_max: int = 20_000
+    """Of a micro-batch; PySpark before 4.2 reads all there is."""
     shuffle_partitions: int = 2
     holds: tuple[str, ...] = ()
     """Steps of `heliograph.probe`, or `BETWEEN`. At each of them, in this order, the query makes a
@@ -70,14 +73,15 @@ def main(order: FaultyOrder) -> None:
             replication_factor=1,
             deterministic=order.kind == "direct",
         )
+        limit = {"maxRecordsPerTrigger": order.records_max} if TRIGGERS_HAVE_LIMITS else {}
         rows = (
             spark.readStream.format("heliograph")
             .option("config", order.config)
             .option("cluster", "A")
             .option("subscribe", order.source_topic)
             .option("startingOffsets", "earliest")
-            .option("maxRecordsPerTrigger", str(order.records_max))
             .option("maxRecordsPerPartition", "5000")
+            .options(**limit)
             .load()
         )
         print("begins", flush=True)  # noqa: T201
@@ -113,6 +117,10 @@ def _made(rows: DataFrame, kind: str) -> Any:
     drawn = sql.concat(sql.col("value"), sql.lit("#"), sql.rand().cast("string"))
     if kind.endswith("direct"):
         return rows.select("key", "value", "headers", "timestamp")
+    if kind == "mistyped":
+        return rows.select(sql.length("value").alias("value"))
+    if kind == "narrow":
+        return rows.select(drawn.alias("value"))
     if kind == "stateful":
         bucket = sql.conv(sql.substring(sql.md5("value"), 1, 1), 16, 10).alias("bucket")
         totals = rows.select(bucket).groupBy("bucket").count()

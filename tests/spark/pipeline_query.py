@@ -24,6 +24,7 @@ from pyspark.sql import functions as sql
 import heliograph
 from heliograph import probe
 from heliograph.errors import MirrorError
+from heliograph.pipeline.needed import columns_needed
 from heliograph.pipeline.source import TRIGGERS_HAVE_LIMITS
 from tests.spark.killed_writer import KilledSource
 from tests.spark.kit import engine, running_session
@@ -55,6 +56,8 @@ class Order:
     examples: str | None = None
     """The prefix of the topics of `examples`, which run if there is one."""
     example_count: int = len(EXAMPLES)
+    queries: tuple[str, ...] = ()
+    """SQL over `records`, of which is asked what columns it needs."""
 
 
 def examples_of(prefix: str | None, count: int) -> list[tuple[str, Example]]:
@@ -91,6 +94,7 @@ def main(order: Order) -> None:
             "format": _through_format(spark, order) if order.format_topic else [],
             "format_direct": _format_directly(spark, order) if order.format_direct_topic else [],
             "direct": _directly(spark, order) if order.direct_topic else "",
+            "needed": [columns_needed(spark, query, "records") for query in order.queries],
         }
         for prefix, example in examples_of(order.examples, order.example_count):
             example.pipeline(spark, order.config, order.folder, prefix).awaitTermination()

@@ -16,6 +16,7 @@ from examples.local import prepare
 
 from heliograph import probe
 from heliograph.pipeline.source import TRIGGERS_HAVE_LIMITS
+from heliograph.pipeline.source_options import COLUMNS
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.mirror import write_config
 from tests.kit.records import (
@@ -45,6 +46,19 @@ FORMAT_STEPS: tuple[str, ...] | None = in_soak(
 )
 """Each is a query of its own, with six processes that import Heliograph."""
 EXAMPLE_COUNT = in_soak(3, ci=1)
+ALL_COLUMNS = list(COLUMNS)
+NEEDED = {
+    "SELECT * FROM records": ALL_COLUMNS,
+    "SELECT value, key AS k FROM records AS r WHERE r.offset % 10 = 0": ["key", "value", "offset"],
+    "SELECT value FROM records WHERE exists(headers, h -> h.key = 'x')": ["value", "headers"],
+    "SELECT v AS value FROM (SELECT upper(string(value)) AS v FROM records)": ["value"],
+    "SELECT 'x' AS value FROM records": ["offset"],
+    "SELECT count(*) AS value FROM records GROUP BY key": ALL_COLUMNS,
+    "SELECT value FROM records WHERE key IN (SELECT topic FROM records)": ALL_COLUMNS,
+    "WITH records AS (SELECT * FROM records) SELECT value FROM records": ALL_COLUMNS,
+    "SELECT value FROM records UNION ALL SELECT key FROM records": ALL_COLUMNS,
+}
+"""What SQL over `records` reads of them."""
 
 
 def run_query(order: Order, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -126,6 +140,7 @@ def test_a_random_query_that_fails_at_every_step_and_the_examples_write_each_row
         format_direct_topic=format_direct,
         examples=prefix,
         example_count=EXAMPLE_COUNT,
+        queries=tuple(NEEDED),
     )
     ended = run_query(order, tmp_path)
 
@@ -164,6 +179,7 @@ def test_a_random_query_that_fails_at_every_step_and_the_examples_write_each_row
     assert document["direct"] == f"ended, {len(values(before)) - len(values(kept))} left out"
     directly = read_all(pair["B"], direct)
     assert [values({0: directly[n]}) for n in kept] == [values({0: kept[n]}) for n in kept]
+    assert dict(zip(NEEDED, document["needed"], strict=True)) == NEEDED
     assert_examples({name: read() for name, read in written.items()})
 
 

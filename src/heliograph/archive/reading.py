@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow.parquet as pq
@@ -12,6 +12,7 @@ from heliograph.archive.book import ArchivedFile
 from heliograph.errors import ArchiveRefused
 from heliograph.pipeline.packing import Columns
 from heliograph.pipeline.staging import Folder
+from heliograph.pipeline.staging_task import columns_of, prepared
 
 _ROWS: Final = 10_000
 _COLUMNS: Final = ["offset", "timestamp", "key", "value", "headers"]
@@ -78,16 +79,5 @@ def rows_of(folder: Folder, part: ArchivedPartition) -> Iterator[Columns]:
 
 
 def _columns(batch: Any, partition: int) -> Columns:
-    times_us = batch.column("timestamp").cast("int64").to_pylist()
-    headers = [
-        [(header["key"], header["value"]) for header in each or ()]
-        for each in batch.column("headers").to_pylist()
-    ]
-    return Columns(
-        topics=None,
-        partitions=[partition] * batch.num_rows,
-        timestamps_ms=[time // 1000 for time in times_us],
-        keys=batch.column("key").to_pylist(),
-        values=batch.column("value").to_pylist(),
-        headers=headers,
-    )
+    rows = columns_of(prepared(batch, with_topic=False))
+    return replace(rows, partitions=[partition] * batch.num_rows)

@@ -12,9 +12,14 @@ reference page all follow from that. Keys without effect have no field: `mm2.ine
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
+from functools import cache
+from itertools import pairwise
+from textwrap import dedent
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
@@ -73,7 +78,10 @@ class Key:
     name: str
     read: Reader
     default: object
-    meaning: str
+    said: str = ""
+    """Its meaning, where no docstring of a field says it."""
+    model: type[BaseModel] | None = None
+    """Whose field it fills."""
     path: tuple[str, ...] = ()
     """The field it fills, from the model of its scope; empty where it has no effect."""
     top: bool = True
@@ -84,6 +92,10 @@ class Key:
     """Why it has no effect; None where it acts."""
     effect: Effect = Effect.AT_ONCE
     """Of a change while the mirror runs."""
+
+    @property
+    def meaning(self) -> str:
+        return self.said if self.model is None else _docstrings(self.model)[self.path[-1]]
 
 
 def keys_of(model: type[BaseModel]) -> tuple[Key, ...]:
@@ -106,12 +118,33 @@ def _declared(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[Key]:
                     name=named.name,
                     read=named.read or _reader(field),
                     default=field.default,
-                    meaning=field.description or "",
+                    model=model,
                     path=here,
                     top=named.top,
                     own=isinstance(named, Own),
                     effect=named.effect,
                 )
+
+
+@cache
+def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
+    """What stands below each field, read from the source when somebody asks.
+
+    pydantic would do so for every model as it is imported: a fifth of the CPU by which an
+    executor's Python begins.
+    """
+    (declared,) = ast.parse(dedent(inspect.getsource(model))).body
+    body = declared.body if isinstance(declared, ast.ClassDef) else []
+    found = {
+        field.target.id: inspect.cleandoc(below.value.value)
+        for field, below in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }
+    return {name: found.get(name, "") for name in model.model_fields}
 
 
 def _reader(field: FieldInfo) -> Reader:

@@ -32,6 +32,11 @@ def shared_folder(value: str) -> str:
     return value.rstrip("/")
 
 
+def topic_of_pipeline(name: str) -> str:
+    """What a decision names it by, where it names lanes by their topics: no topic has `:`."""
+    return f"pipeline:{name}"
+
+
 class PipelineConfig(Section):
     """One query from the flow's source to its target."""
 
@@ -84,5 +89,4 @@ class PipelineConfig(Section):
 
     @property
     def as_topic(self) -> str:
-        """What a decision names it by, where it names lanes by their topics: no topic has `:`."""
-        return f"pipeline:{self.name}"
+        return topic_of_pipeline(self.name)

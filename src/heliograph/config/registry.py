@@ -35,7 +35,7 @@ REGISTRY_TLS_KEYS: Final = tuple(
         name=f"{REGISTRY_TLS_PREFIX}{name}",
         read=text,
         default=None,
-        meaning=meaning,
+        said=meaning,
         top=False,
         own=True,
     )

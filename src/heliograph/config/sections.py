@@ -56,7 +56,6 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         # An error of ours never quotes what was given: it may be a password.
         hide_input_in_errors=True,
     )

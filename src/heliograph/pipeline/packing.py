@@ -54,6 +54,18 @@ class Columns:
     keys: list[bytes | None] | None
     values: list[bytes | None]
     headers: list[Headers] | None
+    nameless: frozenset[int] = frozenset()
+    """Rows with a header that has no name."""
+    times_between: tuple[int, int] | None = None
+    """The first and the last of the timestamps, where there are any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Which timestamps a topic takes, from the moment of the append on."""
+
+    past_ms_max: int
+    future_ms_max: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +77,8 @@ class TargetTopics:
     """Where a topic takes other sizes than most do."""
     keyed: frozenset[str] = frozenset()
     """Compacted topics: a broker refuses a record without a key."""
+    times: Mapping[str, Times] = field(default_factory=dict)
+    """Where a broker refuses others."""
     codec: int = 0
     default_topic: str | None = None
     """Of rows that name none."""
@@ -144,6 +158,7 @@ class Packer(ABC):
             if count is None:
                 self._all_bad(f"the target has no topic {topic}: create it first", rows, indexes)
                 continue
+            indexes = self._fitting(rows, topic, indexes)
             found = np.array(self._partitions(rows, indexes, count), dtype=np.int64)
             for partition, places in _grouped(found):
                 chosen = indexes if len(places) == len(indexes) else [indexes[n] for n in places]
@@ -154,6 +169,31 @@ class Packer(ABC):
                 for index in chosen:
                     self._bad(what, topic, self._content(rows, index))
         return placed
+
+    def _fitting(self, rows: Columns, topic: str, indexes: Sequence[int]) -> Sequence[int]:
+        """Without those that no partition of the topic takes, which are named."""
+        problems, taken, given = dict[int, str](), self._times(topic), rows.times_between
+        if taken and given and not taken[0] <= given[0] <= given[1] <= taken[1]:
+            times, (first, last) = rows.timestamps_ms or [], taken
+            problems = {
+                index: f"a row has the timestamp {time}, and the topic takes {first} to {last}"
+                for index in indexes
+                if (time := times[index]) is not None and not first <= time <= last
+            }
+        if rows.nameless:
+            problems |= dict.fromkeys(rows.nameless.intersection(indexes), "a header has no name")
+        if not problems:
+            return indexes
+        for index in sorted(problems):
+            self._bad(f"topic {topic}: {problems[index]}", topic, self._content(rows, index))
+        return [index for index in indexes if index not in problems]
+
+    def _times(self, topic: str) -> tuple[int, int] | None:
+        """The first and the last timestamp that the topic takes."""
+        found = self._topics.times.get(topic)
+        if found is None:
+            return None
+        return self._at_ms - found.past_ms_max, self._at_ms + found.future_ms_max
 
     def _content(self, rows: Columns, index: int) -> Content:
         time_ms = rows.timestamps_ms[index] if rows.timestamps_ms else None
@@ -217,10 +257,14 @@ class Packer(ABC):
         if topic == dead:
             raise PipelineRefused(f"{what}; it was on its way to the dead-letter topic")
         time_ms, key, value, headers = content
+        taken = self._times(dead)
+        if taken is not None and not taken[0] <= time_ms <= taken[1]:
+            time_ms = self._at_ms
+        named = [each for each in headers if each[0] is not None]
         count = topics.partition_counts[dead]
         partition = self._task % count if key is None else partitions_of([key], count)[0]
         added = [(REASON_HEADER, what.encode()), (TOPIC_HEADER, topic.encode())]
-        content = (time_ms, key, value, [*headers, *added])
+        content = (time_ms, key, value, [*named, *added])
         at = self._opened(dead, partition)
         if at.count and at.builder.append(at.count, *content) is not None:
             at.count += 1

@@ -26,6 +26,7 @@ from heliograph.errors import PipelineRefused
 from heliograph.ledger.pipeline_note import PipelineFigures, PipelineState
 from heliograph.model import ClusterAlias
 from heliograph.pipeline.columns import require_columns
+from heliograph.pipeline.needed import columns_needed
 from heliograph.pipeline.packing import OnError
 from heliograph.pipeline.reasons import reason_of
 from heliograph.pipeline.sink import ExactlyOnce
@@ -107,16 +108,23 @@ def _knowing(clusters: Mapping[ClusterAlias, ClusterConfig]) -> type[HeliographS
     return KnowingSource
 
 
-def records(reader: Any, order: QueryOrder) -> Any:
-    """What a pipeline reads, for `spark.read` or `spark.readStream`."""
+def records(spark: SparkSession, reader: Any, order: QueryOrder) -> Any:
+    """What a pipeline reads, for `spark.read` or `spark.readStream`. Raises `PipelineRefused`."""
     topics = "|".join(f"(?:{each})" for each in order.pipeline.topics)
     level = "read_committed" if order.read_committed else "read_uncommitted"
-    return (
+    reader = (
         reader.format(FORMAT)
         .option("cluster", order.source.alias)
         .option("subscribePattern", topics)
         .option("isolation.level", level)
     )
+    if order.pipeline.sql is None:
+        return reader
+    try:
+        needed = columns_needed(spark, order.pipeline.sql, VIEW)
+    except Exception as exc:  # whatever Spark says of the operator's SQL
+        raise _wrong("sql", exc) from exc
+    return reader.option("columns", ",".join(needed))
 
 
 def transformed(spark: SparkSession, order: QueryOrder, rows: DataFrame) -> DataFrame:
@@ -134,11 +142,15 @@ def transformed(spark: SparkSession, order: QueryOrder, rows: DataFrame) -> Data
             else load_function(pipeline.function)(rows)
         )
     except Exception as exc:  # the operator's own code may raise anything
-        raise PipelineRefused(f"{what}: {reason_of(f'{type(exc).__name__}: {exc}')}") from exc
+        raise _wrong(what, exc) from exc
     if not isinstance(made, DataFrame):
         raise PipelineRefused(f"{what} returns {type(made).__name__}, not a DataFrame")
     require_columns(made.schema, pipeline.target_topic)
     return made
+
+
+def _wrong(what: str, exc: Exception) -> PipelineRefused:
+    return PipelineRefused(f"{what}: {reason_of(f'{type(exc).__name__}: {exc}')}")
 
 
 class PipelineQuery:
@@ -172,7 +184,7 @@ class PipelineQuery:
     def _started(self, spark: SparkSession) -> Any:
         order, pipeline = self._order, self._order.pipeline
         by_group = pipeline.start_group is not None
-        reader = records(spark.readStream, order).option(
+        reader = records(spark, spark.readStream, order).option(
             "startingGroup" if by_group else "startingOffsets",
             pipeline.start_group or pipeline.start_at,
         )

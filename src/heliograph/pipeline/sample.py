@@ -41,7 +41,7 @@ def sample(context: Any, order: QueryOrder, count: int) -> tuple[SampleRow, ...]
     try:
         spark = pipeline_session(context, order)
         # The earliest, whatever `start.at` says: there is nothing behind the latest.
-        read = records(spark.read, order).option("startingOffsets", "earliest").load()
+        read = records(spark, spark.read, order).option("startingOffsets", "earliest").load()
         made = transformed(spark, order, read.limit(count))
         table = made.limit(count).toArrow()
     except (Py4JError, PySparkException) as exc:

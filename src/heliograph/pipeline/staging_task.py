@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from pyarrow import compute as pc
 
 from heliograph.errors import MirrorError
 from heliograph.pipeline.packing import Columns, Headers, Packer, TargetTopics
@@ -34,13 +37,16 @@ def stage_batches(folder: str, topics: TargetTopics, batches: Iterator[Any]) -> 
 
 def columns_of(batch: Any) -> Columns:
     """The rows of an Arrow batch with the columns of `columns.selected`."""
+    headers, nameless = _headers(batch)
     return Columns(
         topics=_objects(batch, "topic"),
         partitions=_objects(batch, "partition"),
         timestamps_ms=_objects(batch, "timestamp"),
         keys=_objects(batch, "key"),
         values=_objects(batch, "value") or [None] * batch.num_rows,
-        headers=_headers(batch),
+        headers=headers,
+        nameless=nameless,
+        times_between=_between(batch, "timestamp"),
     )
 
 
@@ -69,19 +75,36 @@ def _objects(batch: Any, name: str) -> list[Any] | None:
         return None
     if column.null_count and pa.types.is_integer(column.type):
         return column.to_pylist()  # type: ignore[no-any-return]
+    return _values(column)
+
+
+def _between(batch: Any, name: str) -> tuple[int, int] | None:
+    if name not in batch.schema.names:
+        return None
+    found = pc.min_max(batch.column(name)).as_py()
+    return None if found["min"] is None else (found["min"], found["max"])
+
+
+def _values(column: Any) -> list[Any]:
     return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
 
 
-def _headers(batch: Any) -> list[Headers] | None:
-    if "headers" not in batch.schema.names:
-        return None
-    column = batch.column("headers")
-    if column.null_count == len(column) or not len(column.flatten()):
-        return None
-    return [
-        [(header["key"], header["value"]) for header in headers or ()]
-        for headers in column.to_pylist()
-    ]
+def _headers(batch: Any) -> tuple[list[Headers] | None, frozenset[int]]:
+    """Of each row, and the rows with one that has no name. By way of the flat columns, in a third
+    of the time of `to_pylist`, which makes dictionaries."""
+    column = batch.column("headers") if "headers" in batch.schema.names else None
+    if column is None or column.null_count == len(column) or not len(column.flatten()):
+        return None, frozenset()
+    names, contents = column.values.flatten()
+    flat = list(zip(names.to_pylist(), _values(contents), strict=True))
+    found = [flat[start:end] for start, end in pairwise(column.offsets.to_pylist())]
+    for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)):
+        found[row] = []  # whatever lies under it
+    if not names.null_count:
+        return found, frozenset()
+    return found, frozenset(
+        row for row, headers in enumerate(found) if any(name is None for name, _ in headers)
+    )
 
 
 def _answer(task: int, parts: Sequence[StagedPart], problem: str, packer: Packer) -> Any:

@@ -6,12 +6,16 @@ from typing import Any
 import pytest
 
 from heliograph.errors import PipelineRefused
-from heliograph.pipeline.packing import Columns, OnError, TargetTopics
+from heliograph.pipeline.packing import Columns, OnError, TargetTopics, Times
 from heliograph.pipeline.partitioner import partitions_of
 from heliograph.pipeline.staging import Folder, StagedPart, Stager
 from tests.kit.batches import records_of
 
 TOPICS = TargetTopics(partition_counts={"out": 3, "other": 1}, default_topic="out")
+
+TIMED = TargetTopics(
+    partition_counts={"out": 3}, default_topic="out", times={"out": Times(100, 2_000)}
+)
 
 
 def columns(count: int, **given: Any) -> Columns:
@@ -19,11 +23,15 @@ def columns(count: int, **given: Any) -> Columns:
         ("topics", "partitions", "timestamps_ms", "keys", "headers")
     )
     values = [b"v%d" % number for number in range(count)]
-    return Columns(**{**empty, "values": values, **given})
+    times = [time for time in given.get("timestamps_ms") or [] if time is not None]
+    between = (min(times), max(times)) if times else None
+    return Columns(**{**empty, "values": values, "times_between": between, **given})
 
 
-def staged(folder: Path, *rows: Columns, topics: TargetTopics = TOPICS) -> list[StagedPart]:
-    stager = Stager(Folder(str(folder)), topics, task=0)
+def staged(
+    folder: Path, *rows: Columns, topics: TargetTopics = TOPICS, at_ms: int = 1_000
+) -> list[StagedPart]:
+    stager = Stager(Folder(str(folder)), topics, task=0, at_ms=at_ms)
     for each in rows:
         stager.add(each)
     return stager.finish()
@@ -118,6 +126,13 @@ def test_many_rows_are_cut_into_batches_a_broker_takes(tmp_path: Path) -> None:
             ),
             "max.message.bytes is 10",
         ),
+        (
+            columns(1, timestamps_ms=[3_001]),
+            TIMED,
+            "the timestamp 3001, and the topic takes 900 to",
+        ),
+        (columns(2, timestamps_ms=[None, 899]), TIMED, "has the timestamp 899"),
+        (columns(2, nameless=frozenset({1})), TOPICS, "topic out: a header has no name"),
     ],
 )
 def test_a_row_that_no_partition_takes_is_refused(
@@ -163,6 +178,19 @@ def test_rows_that_cannot_be_written_go_to_the_dead_letters_with_the_reason(tmp_
         (b"heliograph.target.topic", b"out"),
     )
     assert b"max.message.bytes is 200" in (large.headers[1][1] or b"")
+
+
+def test_a_row_whose_timestamp_its_topic_refuses_is_a_letter_of_now(tmp_path: Path) -> None:
+    times = {"out": Times(100, 1_000), "dead": Times(100, 1_000)}
+    topics = policy(OnError.DEAD_LETTER, dead_letter_topic="dead", times=times)
+    rows = columns(4, keys=[b"k"] * 4, timestamps_ms=[899, 900, 2_000, 2_001])
+
+    dead, out = staged(tmp_path, rows, topics=topics)
+
+    assert contents(tmp_path, out) == [b"v1", b"v2"]
+    (piece,) = dead.pieces
+    letters = records_of((tmp_path / piece.file).read_bytes()[piece.at :][: piece.size_bytes])
+    assert [(each.value, each.timestamp_ms) for each in letters] == [(b"v0", 1_000), (b"v3", 1_000)]
 
 
 def test_a_dead_letter_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

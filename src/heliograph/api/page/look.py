@@ -28,6 +28,7 @@ from heliograph.health.sight import LedgerFacts, facts_of
 from heliograph.health.verdict import FlowVerdict, Word
 from heliograph.ledger.canary_note import CanaryNote
 from heliograph.ledger.entries import LossEntry
+from heliograph.ledger.pipeline_note import PipelineFigures
 from heliograph.ledger.trail import Change
 from heliograph.ledger.view import LedgerView
 from heliograph.model import FlowId, LaneProgress, Stalled
@@ -36,6 +37,7 @@ LOSSES_MAX: Final = 50
 """Shown of a flow, the newest; a sentence counts the others."""
 HISTORY_MAX: Final = 50
 _KEPT_S_MIN: Final = 1.0
+_Pipelines = Mapping[tuple[FlowId, str], PipelineFigures]
 _COST_SHARE: Final = 0.02
 """Of a core, at most, for looking, however many browsers there are."""
 
@@ -85,6 +87,8 @@ class Look:
     """Of flows that this driver can judge."""
     since: Mapping[FlowId, Since]
     remembered: Mapping[FlowId, Remembered]
+    pipelines: _Pipelines
+    """Of flows that this driver leads, by flow and name."""
     phase: str
     problem: str
     """Why a changed configuration is not followed."""
@@ -116,12 +120,14 @@ class Looks:
             flow: await live.ledgers.ask_recent(flow, self._question(flow), math.inf)
             for flow in flows
         }
-        return await self.state.off_loop(self._made, snapshot, remembered)
+        return await self.state.off_loop(self._made, snapshot, remembered, live.pipelines())
 
     def _question(self, flow: FlowId) -> _Question:
         return _Question(flow, self.state.live.ledgers.age_s(flow))
 
-    def _made(self, snapshot: Snapshot, remembered: Mapping[FlowId, Remembered]) -> Look:
+    def _made(
+        self, snapshot: Snapshot, remembered: Mapping[FlowId, Remembered], pipelines: _Pipelines
+    ) -> Look:
         """On a thread, with values alone; one look is made at a time."""
         facts = {flow: each.facts for flow, each in remembered.items() if each.is_known}
         bodies = judged_flows(self.state, snapshot, remembered, facts)
@@ -135,6 +141,7 @@ class Looks:
             verdicts=verdicts,
             since={flow: self._since(flow, verdicts.get(flow), lanes) for flow in remembered},
             remembered=remembered,
+            pipelines=pipelines,
             phase=self.state.live.phase(),
             problem=self.state.live.changed().problem,
         )

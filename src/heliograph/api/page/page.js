@@ -271,7 +271,7 @@
     form.reset();
     acting = { verb, on, opener };
     const { fields, about = "", preset = {}, atOnce } = VERBS[verb];
-    byId("act-title").textContent = `${verb} ${on.flow}${on.topic ? ` ${on.topic}-${on.partition}` : ""}${on.id ? ` ${on.id}` : ""}`;
+    byId("act-title").textContent = `${verb} ${on.flow}${on.topic ? ` ${on.topic}${on.partition ? `-${on.partition}` : ""}` : ""}${on.id ? ` ${on.id}` : ""}`;
     byId("act-about").textContent = about;
     for (const field of form.querySelectorAll("[data-field]")) field.hidden = !fields.includes(field.dataset.field);
     if (on.topic) form.topics.value = on.topic;

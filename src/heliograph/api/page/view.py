@@ -15,6 +15,7 @@ from heliograph.api.lanes import LaneRow, Rows
 from heliograph.api.operations import OperationBody
 from heliograph.api.page.drawing import Arrow, Drawing, Spark, drawing, spark
 from heliograph.api.page.look import Look, Remembered, Since
+from heliograph.config.pipelines import topic_of_pipeline
 from heliograph.decisions.decision import Decision
 from heliograph.decisions.words import HOLDS, decision_words
 from heliograph.health.listing import AlarmRow
@@ -22,6 +23,7 @@ from heliograph.health.note import Silence
 from heliograph.health.verdict import FlowVerdict
 from heliograph.lag.history import LaneHistory
 from heliograph.ledger.entries import LossEntry
+from heliograph.ledger.pipeline_note import PipelineFigures
 from heliograph.ledger.trail import Change
 from heliograph.model import FlowId, LaneId, LaneProgress
 
@@ -99,6 +101,15 @@ class LaneView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineView:
+    flow: str
+    figures: PipelineFigures
+    as_topic: str
+    """What a decision names it by."""
+    may_operate: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionView:
     flow: str
     decision: Decision
@@ -121,6 +132,7 @@ class LiveView:
     wanted: Wanted
     chosen: Chosen
     lanes: tuple[LaneView, ...]
+    pipelines: tuple[PipelineView, ...]
     losses: tuple[tuple[str, LossEntry], ...]
     losses_total: int
     alarms: tuple[tuple[FlowView, AlarmRow], ...]
@@ -187,6 +199,7 @@ def live_view(
         wanted=wanted,
         chosen=chosen,
         lanes=_lanes(look, caller, chosen, histories),
+        pipelines=tuple(_pipelines(look, flows)),
         losses=tuple(sorted(losses, key=lambda each: -each[1].at_ms)),
         losses_total=sum(flow.remembered.losses_total for flow in flows),
         alarms=tuple(sorted(alarms, key=_alarm_order)),
@@ -228,6 +241,20 @@ def _lanes(
         )
         for at in chosen.lanes
     )
+
+
+def _pipelines(look: Look, flows: Sequence[FlowView]) -> Sequence[PipelineView]:
+    seen = {flow.id: flow for flow in flows}
+    return [
+        PipelineView(
+            flow=str(flow),
+            figures=figures,
+            as_topic=topic_of_pipeline(name),
+            may_operate=seen[flow].may_operate,
+        )
+        for (flow, name), figures in sorted(look.pipelines.items())
+        if flow in seen
+    ]
 
 
 def _decided(look: Look, at: LaneProgress) -> tuple[str, ...]:

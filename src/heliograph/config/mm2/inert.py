@@ -36,7 +36,7 @@ def _row(
     top: bool = True,
     why: str = CONNECT,
 ) -> Key:
-    return Key(name=name, read=read, default=default, meaning=meaning, top=top, inert=why)
+    return Key(name=name, read=read, default=default, said=meaning, top=top, inert=why)
 
 
 FLOW_ROWS: Final = (

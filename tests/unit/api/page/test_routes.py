@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from heliograph.health.note import AlarmsNote, alarms_entry
 from heliograph.lag.history import LaneHistory, Sample
 from heliograph.ledger.fence import Fence
 from heliograph.ledger.leadership import Fenced, Leaderships, Leading, Standby
+from heliograph.ledger.pipeline_note import PipelineFigures, PipelineState
 from heliograph.model import LaneProgress
 from tests.unit.api.pretend import AB, BA, LANES, PASSWORD, PretendLedgers, at, live
 
@@ -149,6 +151,29 @@ def test_topics_reasons_and_alarms_made_of_markup_are_text() -> None:
         assert "&lt;img" in section(text, "alarms")
         assert "\u202e" not in text
     assert rows(found)
+
+
+def test_pipelines_are_shown_with_their_reasons_to_who_may_see_their_flow(tokens: Tokens) -> None:
+    stalled = PipelineFigures(
+        name="masked", state=PipelineState.STALLED, at_ms=1, reason=MARKUP, rows_written=1_234
+    )
+    paused = PipelineFigures(name="large", state=PipelineState.PAUSED, at_ms=1, batch_ms=250)
+    mirror = replace(live(), pipelines=lambda: {(AB, "masked"): stalled, (BA, "large"): paused})
+
+    def shown(token: str) -> str:
+        headers = {"Authorization": f"Bearer {token}"}
+        return section(
+            client_of(mirror, tokens).get("/page/live", headers=headers).text, "pipelines"
+        )
+
+    text = shown(OPERATE)
+    assert "<b>stalled</b>: &lt;img src=x" in text and "1,234" in text and "250 ms" in text
+    assert Marked(text).open == []
+    assert 'data-verb="pause" data-flow="A-&gt;B" data-topic="pipeline:masked"' in text
+    assert 'data-verb="resume" data-flow="B-&gt;A" data-topic="pipeline:large"' in text
+    assert "read-only" in shown(LOOK) and "data-verb" not in shown(LOOK)
+    assert "masked" in shown(ONE_FLOW) and "large" not in shown(ONE_FLOW)
+    assert 'id="pipelines"' not in client_of().get("/page/live").text
 
 
 def test_the_worst_lanes_come_first_and_pages_follow() -> None:
