@@ -45,7 +45,7 @@ def test_the_latency_of_a_group_that_is_followed_no_longer_is_forgotten(
         (("billing", "console-1", "slow"), {}),
         (("billing",), {"slow": BrokerUnreachable("no answer")}),
     ]
-    clients = cast(Clients, Quiet(config))
+    clients = Quiet(config)
 
     class Follower(GroupFollower):
         def load(self) -> None: ...
