@@ -67,7 +67,7 @@ class Stretch:
 
 
 def measure(stage: Stage, seconds: float, pairs: int) -> list[Stretch]:
-    port = _free_port()
+    port = free_port()
     keys = {
         "slots": "1",
         "topics": _TOPIC,
@@ -156,7 +156,7 @@ def _cpu_s(mirror: MirrorProcess) -> dict[str, float]:
     return spent
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 

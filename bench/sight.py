@@ -64,6 +64,10 @@ _PARTITIONS: Final = 10
 _KEEP_ALIVE_S: Final = 2.5
 
 
+AS_PROMETHEUS: Final = {
+    "Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
+    "Accept-Encoding": "gzip",
+}
 PHASES: Final[tuple[Mapping[str, float], ...]] = (
     {"/metrics": 15.0},
     {"/metrics": 0.1},
@@ -209,7 +213,7 @@ def scrape(port: int, path: str, every_s: float, asked: Any, sizes: Any) -> None
     connection = http.client.HTTPConnection("127.0.0.1", port)
     while True:
         began_s = time.monotonic()
-        connection.request("GET", path)
+        connection.request("GET", path, headers=AS_PROMETHEUS if path == "/metrics" else {})
         answer = connection.getresponse()
         sizes.value = len(answer.read())
         if answer.status != 200:

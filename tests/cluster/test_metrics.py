@@ -166,7 +166,7 @@ def test_a_real_prometheus_fills_every_panel(
             **RECORDS_ONLY,
             "api.tokens.file": str(tokens),
             "metrics.otlp.endpoint": collector.url,
-            "metrics.otlp.interval.seconds": "2",
+            "metrics.otlp.interval.seconds": "1",
             "metrics.otlp.token": TOKEN,
         },
     )
@@ -177,8 +177,9 @@ def test_a_real_prometheus_fills_every_panel(
         hold.close()
         run = MirrorRun(file, tmp_path / "run.log", "--slots", "1", "--api", f"127.0.0.1:{port}")
         runs.append(run)
-        run.await_copying()
+        # Beside Spark, which takes longer to start.
         with prometheus(tmp_path, scrapes(port, token)) as server:
+            run.await_copying()
             panels = [query for queries in STRIMZI.values() for query in queries]
             asked = [*STRIMZI_VARIABLES, *panels, *AWS, *own_queries()]
             empty = asked
@@ -192,7 +193,7 @@ def test_a_real_prometheus_fills_every_panel(
                 return set(empty) <= {STRIMZI["CPU Usage"][0], AWS[-1]}
 
             try:
-                wait_until(are_filled, "panels", timeout_s=_QUERIES_S_MAX, poll_s=1.0)
+                wait_until(are_filled, "panels", timeout_s=_QUERIES_S_MAX, poll_s=0.5)
             except AssertionError as exc:
                 raise AssertionError(f"{server.targets()}, without data: {empty}") from exc
             assert set(empty) == {STRIMZI["CPU Usage"][0], AWS[-1]}

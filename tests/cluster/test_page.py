@@ -19,10 +19,11 @@ from typing import Final
 import pytest
 
 from heliograph.api.page import routes
+from heliograph.api.page.groups_view import PARTITIONS_MAX
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.driver.lag_book import facts_of
 from heliograph.health.verdict import Cutover, FlowVerdict, Word
-from heliograph.inspect.groups import GroupsStatus
+from heliograph.inspect.groups import FlowGroups, GroupsStatus, Verdict
 from heliograph.lag.figures import LagReport
 from heliograph.lag.folding import lag_report
 from heliograph.lag.history import LaneHistory, Sample
@@ -37,6 +38,7 @@ from tests.kit.records import numbered, produce
 from tests.kit.runs import WITHOUT_SPARK, MirrorRun, mirror_runs
 from tests.kit.served import served
 from tests.kit.topics import wait_until
+from tests.unit.api.page.test_groups_view import row as group_row
 from tests.unit.api.pretend import AB, BA, LANES, PretendLedgers, at, live
 
 _ROW: Final = "#lanes tbody tr"
@@ -237,6 +239,40 @@ def test_names_made_of_markup_are_inert(browser: Browser) -> None:
         assert _MARKUP in page.run("document.getElementById('act-title').textContent")
         assert page.run("document.images.length + document.scripts.length") == 1
         assert page.run("window.ran === undefined")
+        assert page.complaints == []
+        page.close()
+
+
+def test_a_group_of_ten_thousand_partitions_named_like_markup_is_one_row_of_text(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [group_row(_MARKUP, number, Verdict.IN_STEP) for number in range(9_999)]
+    rows.append(group_row(_MARKUP, 9_999, Verdict.NOT_TRANSLATABLE, committed=None))
+    status = GroupsStatus(
+        at_ms=now_ms(),
+        flows=(FlowGroups(flow=AB, writes_offsets=True, rows=tuple(rows), problems=(_MARKUP,)),),
+    )
+    monkeypatch.setattr(routes, "groups", lambda _: status)
+    with served(live(ledgers=all_known())) as server:
+        page = browser.page(server.url)
+        page.until("document.querySelector('#groups tbody tr') !== null")
+        began_s = monotonic_s()
+        size = page.run(
+            "fetch('/page/groups').then((answer) => answer.text()).then((t) => t.length)"
+        )
+        took_s = monotonic_s() - began_s
+        page.run("document.querySelector('#groups details').open = true")
+
+        assert page.count("#groups tbody tr") == 1
+        assert _MARKUP in page.text("#groups tbody th")
+        assert "9,999 in step" in page.text("#groups tbody")
+        assert "orders-9999" in page.text("#groups tbody li:first-child")
+        assert page.count("#groups tbody li") == PARTITIONS_MAX
+        assert _MARKUP in page.text("#groups .problem")
+        assert page.run("document.images.length + document.scripts.length") == 1
+        assert page.run("window.ran === undefined")
+        assert size < 20_000
+        assert took_s < 2.0
         assert page.complaints == []
         page.close()
 

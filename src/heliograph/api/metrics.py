@@ -8,7 +8,12 @@ from fastapi import APIRouter, Header, Query, Response
 
 from heliograph.api.state import Looking, State
 from heliograph.config.metrics import Compat
-from heliograph.metrics.exposition import OPENMETRICS_TYPE, TEXT_TYPE, wants_openmetrics
+from heliograph.metrics.exposition import (
+    OPENMETRICS_TYPE,
+    TEXT_TYPE,
+    accepts_gzip,
+    wants_openmetrics,
+)
 
 routes: Final = APIRouter()
 
@@ -35,10 +40,15 @@ async def metrics(
         Query(description="MirrorMaker 2's names; unset is as `metrics.compat` says."),
     ] = None,
     accept: Annotated[str, Header()] = "",
+    accept_encoding: Annotated[str, Header()] = "",
 ) -> Response:
     """Figures of the flows the caller may look at, at most some seconds old."""
-    openmetrics = wants_openmetrics(accept)
+    openmetrics, gzipped = wants_openmetrics(accept), accepts_gzip(accept_encoding)
     body = await state.metrics.exposed(
-        state.visible(caller), lanes=lanes, compat=compat, openmetrics=openmetrics
+        state.visible(caller), lanes=lanes, compat=compat, openmetrics=openmetrics, gzipped=gzipped
     )
-    return Response(body, media_type=OPENMETRICS_TYPE if openmetrics else TEXT_TYPE)
+    headers = {"Vary": "Accept, Accept-Encoding, Authorization"}
+    if gzipped:
+        headers["Content-Encoding"] = "gzip"
+    media_type = OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
+    return Response(body, media_type=media_type, headers=headers)

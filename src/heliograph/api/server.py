@@ -129,6 +129,9 @@ def _listening(address: Address) -> Iterator[socket.socket]:
         why = exc.strerror or type(exc).__name__
         raise ConfigError("api.listen", (f"is {address}: {why}",)) from exc
     with listener:
+        # asyncio sets it only on sockets whose protocol is named. Without it the second part of an
+        # answer waits until the client acknowledges the first, which it delays by 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield listener
 
 

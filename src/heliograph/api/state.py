@@ -127,18 +127,26 @@ class ApiState:
         return ", ".join(map(str, self.flows)) or "none"
 
 
-def state_of(request: Request) -> ApiState:
+def _state(request: Request) -> ApiState:
     found = request.app.state.api
     assert isinstance(found, ApiState)
     return found
 
 
-def any_caller(
+# What routes depend on is asynchronous throughout: FastAPI calls any other function on a thread,
+# one after the other, which costs several times what they do, and tokens and tries have no locks.
+
+
+async def state_of(request: Request) -> ApiState:
+    return _state(request)
+
+
+async def any_caller(
     request: Request,
     shown: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)],
 ) -> Caller | None:
     """None without a token where one is asked for; a wrong one is refused in any case."""
-    state = state_of(request)
+    state = _state(request)
     if state.tokens is not None and shown is None and "authorization" in request.headers:
         raise not_authenticated("Authorization is not `Bearer TOKEN`")
     return caller_of(state, request, None if shown is None else shown.credentials)
@@ -177,13 +185,13 @@ def caller_of(door: Door, request: Request, token: str | None) -> Caller | None:
     return caller
 
 
-def known_caller(caller: Annotated[Caller | None, Depends(any_caller)]) -> Caller:
+async def known_caller(caller: Annotated[Caller | None, Depends(any_caller)]) -> Caller:
     if caller is None:
         raise not_authenticated("this needs a token: `Authorization: Bearer TOKEN`")
     return caller
 
 
-def looking(caller: Annotated[Caller, Depends(known_caller)]) -> Caller:
+async def looking(caller: Annotated[Caller, Depends(known_caller)]) -> Caller:
     require(caller, Role.LOOK)
     return caller
 
@@ -199,7 +207,7 @@ def require(caller: Caller, role: Role, flow: FlowId | None = None) -> None:
         )
 
 
-def only_known_parameters(request: Request) -> None:
+async def only_known_parameters(request: Request) -> None:
     """A parameter that is spelled wrong must not look as if it had been heeded."""
     route = request.scope["route"]
     assert isinstance(route, APIRoute)

@@ -46,6 +46,9 @@ class CheckpointsJob:
         ends = follower.clients.admin(follower.target).list_offsets(doubtful, "latest")
         problems = dict(look.problems)
         self._tell(plan_checkpoints(look.locations, told, ends), look.at_ms, problems)
+        followed = {place.group for place in look.locations} | problems.keys()
+        # Groups of a name each come and go for years.
+        self.latency_ms = {at: ms for at, ms in self.latency_ms.items() if at[0] in followed}
         if problems:
             raise trouble(problems, "no checkpoints of them")
 

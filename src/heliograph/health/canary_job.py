@@ -46,7 +46,6 @@ from heliograph.topics.naming import (
 _LOOK_S: Final = 1.0
 _WAIT_S: Final = 2.0
 """For a canary that was just sent; one that takes longer is found at a later look."""
-_NOTE_S: Final = 5.0
 _TOPICS_S: Final = 60.0
 """Longest time between two looks for canary topics, which a chain may bring at any time."""
 _STALE_S: Final = 30.0
@@ -74,7 +73,8 @@ class CanaryJob:
         self._waiting: dict[int, int] = {}
         """When the canaries were sent that have not arrived, by sequence."""
         self._eyes: _Eyes | None = None
-        self._due_s = self._noted_s = 0.0
+        self._due_s = 0.0
+        self._noted: CanaryNote | None = None
         self._stepped_s = float("-inf")
 
     def step(self) -> None:
@@ -94,7 +94,7 @@ class CanaryJob:
         finally:
             self._stepped_s = monotonic_s()
         if self._note.problem:
-            self._note, self._noted_s = replace(self._note, problem=""), 0.0
+            self._note = replace(self._note, problem="")
         self._write_note()
 
     def finish(self) -> None:
@@ -197,11 +197,12 @@ class CanaryJob:
         }
 
     def _write_note(self) -> None:
-        if monotonic_s() - self._noted_s < min(_NOTE_S, self._every_s):
+        """At once where something came or went: who looks must know soon that a canary waits."""
+        if self._note == self._noted:
             return
         self._note = replace(self._note, at_ms=now_ms())
         self._ledgers.note(self.flow, [canary_entry(self._note)])
-        self._noted_s = monotonic_s()
+        self._noted = self._note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,6 +141,8 @@ class WatchJob:
         self._seen = _Seen()
         self.measured: WatchFigures | None = None
         """Of the last look; None before it, and while the target cannot be reached."""
+        self._measured = Measured()
+        """Of the last look at which the target could be reached."""
         self._is_unwritten = False
         """Whether alarms were raised or told of while the ledger could not be had."""
 
@@ -157,7 +159,7 @@ class WatchJob:
             standby_seen_ms=_seen_ms(before.standby_seen_ms, seen.facts.standbys, at_ms),
         )
         sight = self._sight(lanes, seen, note, at_ms)
-        self.measured = _figures(sight)
+        self.measured, self._measured = _figures(sight), sight.measured
         note = self._judged(sight, note, is_known=sight.is_known and bool(lanes))
         outage = seen_at(seen.outage, at_ms, goes_on=self._goes_on(sight, has_lanes=seen.has_lanes))
         entries = [alarms_entry(note)] if note != before or self._is_unwritten else []
@@ -171,9 +173,19 @@ class WatchJob:
         self._seen, self._is_unwritten = replace(seen, note=told), False
 
     def step_lapsed(self, why: str) -> None:
-        """The ledger cannot be had, or nothing would have lapsed: what is raised is noted later."""
+        """The ledger cannot be had, or nothing would have lapsed: what is raised is noted later.
+
+        What was known last still holds: a canary that was due since then is late, and nothing
+        ends because it cannot be looked at.
+        """
         at_ms, self.measured = now_ms(), None
-        sight = FlowSight(flow=self.flow, at_ms=at_ms, unknown=(why,))
+        sight = FlowSight(
+            flow=self.flow,
+            at_ms=at_ms,
+            unknown=(why,),
+            facts=self._seen.facts,
+            measured=self._measured,
+        )
         note = self._told(self._judged(sight, self._seen.note, is_known=False), at_ms)
         self._is_unwritten = self._is_unwritten or note != self._seen.note
         self._seen = replace(self._seen, note=note)

@@ -7,8 +7,9 @@ slot takes the place of a task. Client ids are quoted as JMX quotes them: panels
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import nlargest
 from typing import Final
 
 from heliograph.clock import monotonic_s
@@ -18,9 +19,18 @@ from heliograph.lag.figures import LaneLag
 from heliograph.metrics.families import Definition, Families, Family
 from heliograph.metrics.gather import Looked
 from heliograph.metrics.native import TopicKey
-from heliograph.model import LATENCY_BUCKETS_MS, FlowId, LaneId, LaneProgress, SlotId
+from heliograph.model import (
+    LATENCY_BUCKETS_MS,
+    FlowId,
+    LaneId,
+    LaneProgress,
+    SlotId,
+    TopicPartition,
+)
 from heliograph.topics.naming import naming_policy
 
+CHECKPOINTS_MAX: Final = 1_000
+"""Partitions of groups of one flow that are told."""
 WINDOW_S: Final = 30.0
 """Averages and extremes are of so long ago, as those of Kafka's own sensors."""
 _MIRROR: Final = (
@@ -133,12 +143,21 @@ def compat_families(
     _jvm(families, looked)
     for job in looked.jobs:
         if job.flow in looked.flows:
-            for (group, at), took_ms in job.latency_ms.items():
+            for (group, at), took_ms in _slowest(job.latency_ms):
                 row = (job.flow.source, job.flow.target, group, at.topic, str(at.partition))
                 for end in ("", "_min", "_max", "_avg"):
                     name = f"{spelling.checkpoint}checkpoint_latency_ms{end}"
                     families[name].add(row, took_ms)
     return families.filled
+
+
+def _slowest(
+    latency_ms: Mapping[tuple[str, TopicPartition], int],
+) -> Iterable[tuple[tuple[str, TopicPartition], int]]:
+    """All, or the slowest of too many: one group alone may have ten thousand partitions."""
+    if len(latency_ms) <= CHECKPOINTS_MAX:
+        return latency_ms.items()
+    return nlargest(CHECKPOINTS_MAX, latency_ms.items(), key=lambda each: each[1])
 
 
 class _Names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -14,6 +15,8 @@ from heliograph.model import LATENCY_BUCKETS_MS
 
 TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_GZIP_LEVEL: Final = 1
+"""Names repeat, so more takes longer and saves little."""
 _BOUNDS: Final = (*(repr(ms / 1000) for ms in LATENCY_BUCKETS_MS), "+Inf")
 
 
@@ -22,8 +25,18 @@ def wants_openmetrics(accept: str) -> bool:
     return "application/openmetrics-text" in accept
 
 
-def exposed(families: Iterable[Family], *, openmetrics: bool) -> bytes:
-    return (as_openmetrics if openmetrics else as_text)(_Collected(families))
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether the Accept-Encoding header of a scrape names it; Prometheus always does."""
+    for each in accept_encoding.lower().split(","):
+        name, _, weight = each.partition(";")
+        if name.strip() == "gzip":
+            return weight.replace(" ", "").rstrip("0") not in ("q=", "q=0.")
+    return False
+
+
+def exposed(families: Iterable[Family], *, openmetrics: bool, gzipped: bool = False) -> bytes:
+    body = (as_openmetrics if openmetrics else as_text)(_Collected(families))
+    return gzip.compress(body, _GZIP_LEVEL, mtime=0) if gzipped else body
 
 
 class _Collected:

@@ -27,6 +27,7 @@ class Metrics:
         flows: frozenset[FlowId],
         *,
         openmetrics: bool,
+        gzipped: bool = False,
         lanes: bool | None = None,
         compat: Compat | None = None,
     ) -> bytes:
@@ -36,9 +37,10 @@ class Metrics:
 
         def make(looked: Looked) -> bytes:
             found = self.families(looked, lanes=with_lanes, compat=spelling)
-            return exposed(found, openmetrics=openmetrics)
+            return exposed(found, openmetrics=openmetrics, gzipped=gzipped)
 
-        key, jvm = (flows, with_lanes, spelling, openmetrics), spelling != "none"
+        # Zipped once for all who ask for it meanwhile: a scrape that is too frequent costs little.
+        key, jvm = (flows, with_lanes, spelling, openmetrics, gzipped), spelling != "none"
         return await self._gatherer.made(key, flows, make, jvm=jvm)
 
     async def looked(self) -> Looked:

@@ -26,13 +26,16 @@ def sentences(report: TuneReport) -> Iterator[str]:
     """What was found, worst news included."""
     knee, peak = report.knee, report.peak
     if knee is not None:
-        if knee.is_open:
+        if len(report.steps) == 1:
+            yield f"tried with {counted(knee.slots, 'slot')} only: whether more help is not known"
+        elif knee.is_open:
             yield f"more than {counted(knee.slots, 'slot')} may help: the last step still did"
         else:
-            yield f"more than {counted(knee.slots, 'slot')} do not help"
+            verb = "does" if knee.slots == 1 else "do"
+            yield f"more than {counted(knee.slots, 'slot')} {verb} not help"
     if peak is not None:
         yield (
-            f"the busiest of the last {counted(peak.hours, 'hour')} began at "
+            f"the busiest of the last {_hours(peak.hours)} began at "
             f"{time_words(peak.at_ms)}: {rate_words(peak.bytes_per_s)} "
             f"({peak.records_per_s:,.0f} records/s), on the average "
             f"{rate_words(peak.mean_bytes_per_s)}"
@@ -44,10 +47,18 @@ def sentences(report: TuneReport) -> Iterator[str]:
             f"{little if report.headroom < _LITTLE else ''}"
         )
         if report.catch_up_s is not None:
-            minutes = report.catch_up_s / 60
-            yield f"an hour without a mirror at the peak is made up for in {minutes:,.0f} min"
+            took = _rounded(report.catch_up_s)
+            yield f"an hour without a mirror at the peak is made up for in {took}"
         else:
             yield "at the peak the flow would fall behind for good"
+
+
+def _hours(count: int) -> str:
+    return "hour" if count == 1 else counted(count, "hour")
+
+
+def _rounded(seconds: float) -> str:
+    return f"{seconds / 60:,.0f} min" if seconds >= 60 else f"{seconds:,.0f} s"
 
 
 def proposal(report: TuneReport, config: MirrorConfig) -> str:
@@ -71,7 +82,7 @@ def proposal(report: TuneReport, config: MirrorConfig) -> str:
 
 def _settings(report: TuneReport, config: MirrorConfig) -> Iterator[str]:
     knee = report.knee
-    if knee is None:
+    if knee is None or len(report.steps) == 1:
         return
     engine, flow = config.engine, config.flow(report.flow)
     if engine.slots is not None and engine.slots != knee.slots:

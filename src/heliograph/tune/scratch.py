@@ -145,14 +145,17 @@ def removed(admin: ClusterAdmin, names: Sequence[TopicName]) -> list[str]:
 def _fill(
     writer: RecordWriter, topic: TopicName, count: int, partitions: int, record_bytes: int
 ) -> None:
-    # Of random bytes: compression must not make the copying look faster than it is.
-    value = os.urandom(record_bytes)
     try:
         for begin in range(0, count, _RECORDS_AT_ONCE):
             numbers = range(begin, min(count, begin + _RECORDS_AT_ONCE))
+            # Random bytes, others in each record: a user's `producer.compression.type` must not
+            # make the copying look faster than it is.
             writer.write(
                 topic,
-                [Record(key=None, value=value, partition=n % partitions) for n in numbers],
+                [
+                    Record(key=None, value=os.urandom(record_bytes), partition=n % partitions)
+                    for n in numbers
+                ],
             )
     finally:
         writer.close()

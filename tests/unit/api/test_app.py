@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from heliograph.api import (
     watching,
 )
 from heliograph.api.bodies import HistoryBody, LanesBody, TopicsBody
+from heliograph.api.page import routes as page
+from heliograph.api.state import looking, only_known_parameters
 from heliograph.ledger.fence import Fence
 from heliograph.ledger.leadership import Leaderships, Leading
 from heliograph.model import Awaited, LaneProgress, TopicName, Waiting
@@ -262,6 +266,31 @@ def test_the_page_has_every_route() -> None:
     missing = [f"{method} {path}" for method, path in paths() if f"`{method} {path}`" not in text]
 
     assert missing == []
+
+
+def test_nothing_that_a_route_depends_on_is_called_on_a_thread() -> None:
+    """Tokens and wrong tries have no locks, and five threads a request cost more than the rest."""
+    modules = (reading, remembered, asking, watching, deciding, recovery, metrics, page)
+    called = {
+        each.call
+        for module in modules
+        for route in module.routes.routes
+        if isinstance(route, APIRoute)
+        for each in _dependencies(route.dependant)
+    }
+
+    assert looking in called
+    assert {
+        call
+        for call in (*called, only_known_parameters)
+        if not iscoroutinefunction(call) and not iscoroutinefunction(call.__call__)
+    } == set()
+
+
+def _dependencies(dependant: Any) -> Iterator[Any]:
+    for each in dependant.dependencies:
+        yield each
+        yield from _dependencies(each)
 
 
 def test_metrics_are_openmetrics_where_that_is_accepted(client: TestClient) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import ssl
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 import trustme
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from heliograph.api.server import api_service
+from heliograph.api.server import _listening, api_service
 from heliograph.config.api import Address, ApiConfig, ApiTlsConfig
 from heliograph.errors import ConfigError
 from tests.unit.api.pretend import live
@@ -59,6 +60,40 @@ def test_a_plain_server_answers_leaves_signals_alone_and_frees_its_port() -> Non
 
     assert status == 200
     assert during is before
+
+
+def test_the_parts_of_an_answer_do_not_wait_for_each_other() -> None:
+    with (
+        _listening(HERE) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        option = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    assert option != 0
+
+
+def test_a_scrape_that_takes_gzip_gets_it_and_another_does_not() -> None:
+    async def played() -> tuple[httpx.Response, httpx.Response]:
+        async with (
+            api_service(ApiConfig(listen=HERE))(live()) as address,
+            httpx.AsyncClient(base_url=f"http://{address}") as client,
+        ):
+            zipped = await client.get("/metrics", headers={"Accept-Encoding": "gzip"})
+            plain = await client.get("/metrics", headers={"Accept-Encoding": "identity"})
+        return zipped, plain
+
+    zipped, plain = asyncio.run(played())
+
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert int(zipped.headers["content-length"]) < int(plain.headers["content-length"]) / 4
+    assert "Accept-Encoding" in plain.headers["vary"]
+    assert names(zipped.text) == names(plain.text)
+
+
+def names(body: str) -> list[str]:
+    return [line.split(" ")[0] for line in body.splitlines()]
 
 
 def test_a_connection_that_was_not_told_of_the_end_is_closed_with_the_server(

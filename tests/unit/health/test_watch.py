@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from heliograph.broker.clients import Clients
-from heliograph.config.health import AlarmsConfig
+from heliograph.config.health import AlarmsConfig, CanaryConfig
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
 from heliograph.errors import BrokerUnreachable
 from heliograph.health import watch
@@ -23,6 +23,7 @@ from heliograph.health.note import AlarmsNote, ForeignNote, alarms_note, new_sil
 from heliograph.health.probes import LedgerSeen, Probes
 from heliograph.health.watch import WatchJob, grown, interval_s, together
 from heliograph.lag.figures import LagReport, LaneLag, Motion
+from heliograph.ledger.canary_note import CanaryNote, canary_entry
 from heliograph.ledger.entries import Entry, MemoEntry, Tombstone
 from heliograph.ledger.outage_note import outage_note
 from heliograph.ledger.service import LedgerService
@@ -238,6 +239,32 @@ def test_while_the_target_does_not_answer_alarms_are_told_and_noted_later(scene:
     assert noted in ({}, {"unknown": "raised"})
     assert scene.told == [("unknown", "raised"), ("unknown", "ended")]
     assert scene.ledgers.alarms == {}
+
+
+def test_while_the_target_does_not_answer_nothing_ends_and_a_canary_that_was_due_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, monkeypatch, clock_s=5)
+    canary = CanaryConfig(enabled=True, interval_s=60)
+    scene.flow = scene.flow.model_copy(update={"canary": canary})
+    scene.ledgers.view.apply(
+        canary_entry(CanaryNote(at_ms=scene.now_ms, interval_s=60, sent_ms=scene.now_ms))
+    )
+    scene.clocks["A"] = 600.0
+    scene.job = scene.driver()
+    scene.lane("orders")
+    scene.step(0)
+    before, at_ms = scene.told, scene.now_ms
+    raised_s = []
+    for _ in range(12):
+        scene.now_ms += 10_000
+        scene.job.step_lapsed("B does not answer")
+        if ("canary", "raised") in scene.told:
+            raised_s.append((scene.now_ms - at_ms) / 1000)
+
+    assert before == [("clock:A", "raised")]
+    assert raised_s[0] <= 2 * 60
+    assert ("clock:A", "ended") not in scene.told
 
 
 def test_what_cannot_be_noted_is_not_told_twice_once_it_can(scene: Scene) -> None:

@@ -67,6 +67,18 @@ def test_a_checkpoints_latency_names_its_group() -> None:
     assert rows(families[name]) == {("A", "B", "readers", "A.orders", "1"): 42}
 
 
+def test_a_group_with_ten_thousand_partitions_has_a_bounded_number_of_series() -> None:
+    topic = TopicName("A.orders")
+    took = {("readers", TopicPartition(topic=topic, partition=n)): n for n in range(10_000)}
+    job = JobFigures(flow=AB, what="checkpoints", took_s=1.0, failures=0, latency_ms=took)
+
+    families = families_of(looked(at(0), jobs=(job,)), "strimzi")
+
+    name = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
+    slowest = {("A", "B", "readers", "A.orders", str(n)): n for n in range(9_000, 10_000)}
+    assert rows(families[name]) == slowest
+
+
 def test_all_names_are_gauges_and_none_is_one_of_ours() -> None:
     families = families_of(looked(at(0)), "strimzi")
 

@@ -21,7 +21,7 @@ from heliograph.ledger.canary_note import CanaryNote, Track
 from heliograph.ledger.drill_note import LastDrill
 from heliograph.ledger.leadership import Standby
 from heliograph.metrics.definitions import LANE_METRICS, NATIVE, OTHERS
-from heliograph.metrics.exposition import exposed, wants_openmetrics
+from heliograph.metrics.exposition import accepts_gzip, exposed, wants_openmetrics
 from heliograph.metrics.families import Family
 from heliograph.metrics.gather import FlowLook, LedgerFacts
 from heliograph.metrics.native import native_families
@@ -263,3 +263,19 @@ def test_topics_named_like_markup_are_only_labels() -> None:
 def test_openmetrics_is_given_to_those_who_accept_it() -> None:
     assert wants_openmetrics("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert not wants_openmetrics("text/plain")
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.00", False),
+        ("identity", False),
+        ("gzipped", False),
+        ("", False),
+    ],
+)
+def test_answers_are_zipped_for_those_who_take_it(header: str, expected: bool) -> None:
+    assert accepts_gzip(header) is expected

@@ -57,6 +57,25 @@ def test_what_was_measured_stands_above_the_proposal() -> None:
     assert "# an hour without a mirror at the peak is made up for in 7 min" in text
 
 
+def test_one_slot_one_hour_and_some_seconds_are_told_as_people_say_them() -> None:
+    assert TUNED.peak is not None
+    small = replace(TUNED.peak, bytes_per_s=1e6, hours=1)
+    slower = replace(TUNED.steps[0], slots=2)
+
+    told = list(sentences(replace(TUNED, steps=(TUNED.steps[0], slower), peak=small)))
+
+    assert told[0] == "more than 1 slot does not help"
+    assert told[1].startswith("the busiest of the last hour began at ")
+    assert told[-1] == "an hour without a mirror at the peak is made up for in 37 s"
+
+
+def test_one_step_says_nothing_about_more_slots_and_proposes_nothing() -> None:
+    alone = replace(TUNED, steps=TUNED.steps[:1])
+
+    assert next(sentences(alone)) == "tried with 1 slot only: whether more help is not known"
+    assert settings(alone, config(slots=8)) == []
+
+
 def test_a_flow_that_cannot_keep_up_with_its_peak_is_told_so() -> None:
     assert TUNED.peak is not None
     beyond = replace(TUNED, peak=replace(TUNED.peak, bytes_per_s=200e6))

@@ -47,13 +47,13 @@ def page_state(state: ApiState) -> PageState:
     )
 
 
-def _page_of(request: Request) -> PageState:
+async def _page_of(request: Request) -> PageState:
     found = request.app.state.page
     assert isinstance(found, PageState)
     return found
 
 
-def _wanted(
+async def _wanted(
     search: Annotated[str, Query(max_length=249, description="Part of a topic's name.")] = "",
     flow: Annotated[str, Query(max_length=512, description="Only this flow.")] = "",
     lane_state: Annotated[
