@@ -133,10 +133,15 @@ class LaneMachine:
                 phase.due = True
                 self._look_up_if_due(lane)
             case LookedUp(asked=asked, found=found), Resuming() if asked is phase:
-                self._looked_up(lane, found)
+                if phase.again and isinstance(found, Blocked):
+                    self._enter(lane, Resuming())
+                else:
+                    self._looked_up(lane, found)
             # -- the driver, and time
             case Resume(), Stalled() | Paused():
                 self._enter(lane, Resuming())
+            case Resume(), Resuming():
+                phase.again = True
             case Pause(), _:
                 lane.trouble = None
                 self._enter(lane, Paused())

@@ -36,6 +36,7 @@ from heliograph.copy.found import (
     report_found,
 )
 from heliograph.copy.last_record import as_last_record_says, is_in_doubt
+from heliograph.copy.new_start import begun_anew
 from heliograph.copy.newborn import begin_lanes
 from heliograph.copy.nothing_left import as_known_otherwise, why_unknown
 from heliograph.copy.phases import RETRY_S, source_recreated
@@ -241,7 +242,15 @@ async def _resume_point(
         return _blocked(StallReason.TARGET_RECREATED, detail, record, found.position)
     if isinstance(found, Truncated | RecordsMissing):
         return _records_lost(lane, record, log, found)
-    if is_other_topic(start.source_topic_id, lane.spec.source_topic_id):
+    is_recreated = is_other_topic(start.source_topic_id, lane.spec.source_topic_id)
+    may_begin = isinstance(found, At) or (is_recreated and isinstance(found, Unexplained))
+    if may_begin and await begun_anew(flow, lane, record, found.position, log):
+        # What the source was asked about is not what the lane goes on from.
+        anew = await _resume_point(flow, lane, log, source=None)
+        if isinstance(anew, ResumePoint):
+            anew = replace(anew, foreign_records=anew.foreign_records + foreign)
+        return anew
+    if is_recreated:
         detail = source_recreated(lane.spec.id.source)
         return _blocked(
             StallReason.TOPIC_RECREATED,

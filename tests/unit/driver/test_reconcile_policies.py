@@ -57,11 +57,11 @@ class Ledgers:
     def __init__(self, refused: Mapping[int, BrokerError] | None = None) -> None:
         """`refused` is what the target answers for a partition."""
         self.decided: list[str] = []
-        self.refused: Mapping[int, bool | BrokerError] = refused or {}
+        self.refused: Mapping[int, BrokerError] = refused or {}
 
-    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[bool | BrokerError]:
+    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[BrokerError | None]:
         self.decided.append(" ".join(f"skip {at.lost.start}-{at.lost.end}" for at in overrun))
-        return [self.refused.get(at.lane.id.source.partition, True) for at in overrun]
+        return [self.refused.get(at.lane.id.source.partition) for at in overrun]
 
     def restart(self, flow: FlowId, lanes: Sequence[Waiting]) -> list[TopicId | BrokerError]:
         self.decided.append(" ".join(f"restart at {each.at.position}" for each in lanes))
@@ -272,7 +272,7 @@ class Failing(Ledgers):
         super().__init__()
         self.problems = list(problems)
 
-    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[bool | BrokerError]:
+    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[BrokerError | None]:
         if self.problems:
             raise self.problems.pop(0)
         return super().skip(flow, overrun)
