@@ -12,7 +12,8 @@ import pytest
 from heliograph import model
 from heliograph.broker.clients import Clients
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
-from heliograph.driver import reconcile
+from heliograph.driver import policies, reconcile
+from heliograph.driver.policies import DECIDED_S
 from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerError, BrokerUnreachable, CorruptBatch, PluginFailed
 from heliograph.ledger.leadership import Trouble
@@ -160,7 +161,6 @@ def test_a_lane_that_waits_for_an_operator_is_done(stall: Stalled) -> None:
 
 
 def test_one_stall_is_decided_on_once_even_when_it_is_reported_for_the_lanes_next_topic() -> None:
-    """A second start at the same position would take away what was mirrored since the first."""
     ledgers = Ledgers()
     made, slots = reconciler(ledgers, acts=True), Slots(RECREATED)
 
@@ -263,6 +263,21 @@ def test_lanes_that_copy_are_waited_for_where_another_topic_cannot_be_created() 
     ended.append(followed(made, slots))
 
     assert ended == [False, True]
+
+
+def test_a_stall_that_lasts_is_decided_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision for a place that the lane had left waits for nobody: the next one helps."""
+    ledgers, slots, now_s = Ledgers(), Slots(OVERRUN), 1_000.0
+    made = reconciler(ledgers, acts=True)
+    monkeypatch.setattr(policies, "monotonic_s", lambda: now_s)
+    decided = []
+    for after_s in (0.0, DECIDED_S - 1, 2.0, 1.0):
+        now_s += after_s
+        followed(made, slots)
+        decided.append(len(ledgers.decided))
+
+    assert decided == [1, 1, 2, 2]
+    assert slots.resumed == 2
 
 
 class Failing(Ledgers):
