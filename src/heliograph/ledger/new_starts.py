@@ -58,8 +58,9 @@ class DecidedStart:
     """Where the lane stood; anywhere else this says nothing."""
     source_offset: int
     source_topic_id: str | None
-    began: str
-    """Who wrote the lane's first start: one that was begun anew since is another lane."""
+    after: str
+    """Who wrote the start that the lane went on from: it has begun elsewhere or anew since where
+    that is another."""
     at_ms: int
     lost: OffsetPair | None = None
 
@@ -93,7 +94,7 @@ def decision_entry(wanted: NewStart, record: LaneRecord) -> MemoEntry:
         position=wanted.at.position,
         source_offset=wanted.source_offset,
         source_topic_id=wanted.lane.source_topic_id,
-        began=record.starts[0].author,
+        after=record.starts[-1].author,
         at_ms=now_ms(),
         lost=wanted.lost,
     )
@@ -112,19 +113,12 @@ def decided_start(
         return None
     if decided is None or decided.position != position:
         return None
-    if decided.began != record.starts[0].author:
-        return None
     if decided.source_topic_id != lane.source_topic_id:
         # That topic is gone, or this slot does not know it yet.
         return None
     last = record.starts[-1]
-    is_begun = (
-        last.position == position
-        and last.source_topic_id == decided.source_topic_id
-        and last.source_offset >= decided.source_offset
-    )
     # A later start than that is one of a log that has lost records since.
-    return None if is_begun or last.position > position else decided
+    return decided if decided.after == last.author and last.position <= position else None
 
 
 def start_entries(

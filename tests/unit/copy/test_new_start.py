@@ -28,7 +28,7 @@ def decided(
     lost: OffsetRange | None = LOST,
     source_offset: int = 30,
     lane: Lane = SPEC,
-    began: StartEntry = BEGAN,
+    after: StartEntry = BEGAN,
 ) -> MemoEntry:
     stood = LaneProgress(
         lane=lane.id,
@@ -40,7 +40,7 @@ def decided(
         target_next_offset=position,
     )
     new = NewStart(lane=lane, at=stood, source_offset=source_offset, lost=lost)
-    return decision_entry(new, lane_record(began))
+    return decision_entry(new, lane_record(after))
 
 
 def staged(own: int = 10) -> Stage:
@@ -87,6 +87,17 @@ def test_a_start_that_a_slot_has_followed_is_followed_by_all() -> None:
     assert after.starts == record.starts
 
 
+def test_a_lane_that_was_sent_elsewhere_since_is_not_sent_there() -> None:
+    """By `heliograph reset`, to an offset before what was given up."""
+    sent = start(position=10, source=12, target=10)
+
+    found, record = staged().resumed(BEGAN, decided(), sent)
+
+    assert at(found) == (10, 12, 10)
+    assert record is not None
+    assert record.losses == ()
+
+
 def test_a_lane_that_has_begun_there_does_not_begin_again() -> None:
     began_there = start(position=10, source=30, target=10)
 
@@ -114,7 +125,7 @@ def test_what_is_lost_besides_before_anything_was_mirrored_replaces_the_start() 
     another = start(position=10, source=30, target=10)
 
     found, record = staged().resumed(
-        BEGAN, begun, another, decided(lost=more, source_offset=more.end)
+        BEGAN, begun, another, decided(lost=more, source_offset=more.end, after=begun)
     )
 
     assert at(found) == (10, 40, 10)
@@ -137,7 +148,7 @@ def test_records_of_others_behind_the_lanes_last_are_not_what_it_begins_with() -
 
 def test_a_recreated_topic_is_mirrored_from_the_offset_that_was_decided() -> None:
     old, spec = replace(BEGAN, source_topic_id=FIRST), replace(SPEC, source_topic_id=SECOND)
-    decision = decided(lost=None, source_offset=2, lane=spec, began=old)
+    decision = decided(lost=None, source_offset=2, lane=spec, after=old)
 
     waits = staged().resume(old, spec=spec)
     found, record = staged().resumed(old, decision, spec=spec)
@@ -154,7 +165,7 @@ def test_a_lane_restarted_on_an_emptied_target_skips_nothing_of_the_new_topic() 
     stage.written.delete_before(1_500)
     old = replace(BEGAN, target_offset=500, source_topic_id=FIRST)
     spec = replace(SPEC, source_topic_id=SECOND)
-    decision = decided(1_000, lost=None, source_offset=0, lane=spec, began=old)
+    decision = decided(1_000, lost=None, source_offset=0, lane=spec, after=old)
 
     found = stage.resume(old, head(1_000, 1_000, 1_500), decision, spec=spec)
 
@@ -165,7 +176,7 @@ def test_a_lane_restarted_on_an_emptied_target_skips_nothing_of_the_new_topic() 
     ("what", "decision"),
     [
         ("of another source topic", decided(lane=replace(SPEC, source_topic_id=FIRST))),
-        ("of a lane that was begun anew since", decided(began=start())),
+        ("of a lane that was begun anew since", decided(after=start())),
         ("of nobody's", MemoEntry(subject="new-start/orders/0", text='{"v":1,"position":"ten"}')),
     ],
 )
