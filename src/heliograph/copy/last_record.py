@@ -57,10 +57,10 @@ async def as_last_record_says(
     if source is not None and not isinstance(source[1], BrokerError):
         parted_at, epoch = source[1].end_offset, source[0].leader_epoch
     try:
-        if await _ends_before(flow.source, lane.spec.id.source, last_offset + 1):
-            return _parted(lane, at, parted_at, epoch)
         original = await _record_at(flow.source, lane.spec.id.source, last_offset)
     except BrokerError as exc:
+        if await _ends_before(flow.source, lane.spec.id.source, last_offset + 1):
+            return _parted(lane, at, parted_at, epoch)
         return SourceTrouble(error=exc)
     copy = await _record_at(flow.target, lane.spec.target, record.runs.target_offset_at(last))
     if original is None or copy is None or _is_copy(original, copy):
@@ -103,16 +103,18 @@ def _parted(lane: Resumable, at: ResumePoint, parted_at: int, epoch: int) -> Blo
 async def _ends_before(cluster: Cluster, partition: TopicPartition, end: int) -> bool:
     """Whether the leader's log, what its followers do not have yet included, does not reach there.
 
-    One that is as long as that but for its last record would look as if it had only to catch up.
+    One that lacks just the last record looks as if it had only to catch up.
     """
     try:
         await fetch_once(cluster, partition, end, bytes_max=1)
     except OffsetGone:
-        latest = (await cluster.list_offsets([partition], LATEST))[partition]
-        if isinstance(latest, BrokerError):
-            raise latest from None
-        return latest < end
-    return False
+        pass
+    except BrokerError:
+        return False
+    else:
+        return False
+    latest = (await cluster.list_offsets([partition], LATEST))[partition]
+    return not isinstance(latest, BrokerError) and latest < end
 
 
 async def _record_at(

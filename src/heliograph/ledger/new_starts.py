@@ -57,11 +57,11 @@ class DecidedStart:
     position: int
     """Where the lane stood; anywhere else this says nothing."""
     source_offset: int
-    source_topic_id: str | None
     after: str
     """Who wrote the start that the lane went on from: it has begun elsewhere or anew since where
     that is another."""
     at_ms: int
+    source_topic_id: str | None = None
     lost: OffsetPair | None = None
 
 
