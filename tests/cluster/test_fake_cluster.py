@@ -17,7 +17,7 @@ from heliograph.broker.log import fetch_once
 from heliograph.broker.seed import seed
 from heliograph.errors import BrokerError
 from heliograph.model import ClusterAlias, OffsetRange
-from heliograph.wire.batch import SEQUENCES, Stamp
+from heliograph.wire.batch import SEQUENCES, Stamp, parse_header
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.kit.batches import NOW_MS, Record, batch_of
 from tests.kit.broker_script import PER_BATCH, Play, Script, played, played_in_sim
@@ -226,11 +226,19 @@ class RealTransactions:
         done = self._producer.commit_transaction if commits else self._producer.abort_transaction
         await asyncio.to_thread(done, 30)
         self._is_open = False
-        # It is told before its marker is written.
+        # It is told before its marker is written, and that before it counts for readers.
         await self._script.until(lambda: self._is_longer_than(before))
+        await self._script.until(self._is_read_to_the_stable_end)
 
     async def _is_longer_than(self, end: int) -> bool:
         return await self._end() > end
+
+    async def _is_read_to_the_stable_end(self) -> bool:
+        row = await fetch_once(self._script.cluster, self._script.at, 0, read_committed=True)
+        end, window = 0, row.records
+        while (header := parse_header(window)) is not None:
+            end, window = header.next_offset, window[header.size_bytes :]
+        return end == row.last_stable_offset
 
     async def _end(self) -> int:
         found = (await self._script.cluster.list_offsets([self._script.at], LATEST))[

@@ -8,6 +8,7 @@ from heliograph.copy.flow import Flow
 from heliograph.copy.found import Resumable
 from heliograph.ledger.locate import LogState
 from heliograph.ledger.new_starts import decided_start, start_entries
+from heliograph.ledger.store import WRITE_S_MAX
 from heliograph.ledger.view import LaneRecord
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,6 @@ async def begun_anew(
         return False
     log.warning("%s: begins anew at source offset %d", lane.spec.id, decided.source_offset)
     entries = start_entries(flow.ledger.view, lane.spec, record, decided, state.end)
-    await flow.ledger.write_or_refuse(entries)
+    await flow.ledger.write_or_refuse(entries, WRITE_S_MAX)
     await flow.ledger.catch_up()
     return True

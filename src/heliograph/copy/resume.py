@@ -70,11 +70,11 @@ from heliograph.ledger.locate import (
     source_next_offset,
 )
 from heliograph.ledger.replay_guard import Ahead
+from heliograph.ledger.store import WRITE_S_MAX
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import StallReason, TopicId, TopicPartition
 from heliograph.wire.batch import Stamp
 
-_FLUSH_S_MAX: Final = 10.0
 BEHIND_S_MAX: Final = 5.0
 """How long a log may end before what the map says. A leader learns soon what its followers have;
 what takes longer is a wrong map, or a target that lost records."""
@@ -90,7 +90,7 @@ async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) 
     """
     flow.ledger.carry(lane.spec.id.source for lane in lanes)
     # What these lanes wrote before must not come to stand behind what is written now.
-    await flow.ledger.flush(_FLUSH_S_MAX)
+    await flow.ledger.flush(WRITE_S_MAX)
     try:
         await flow.source.refresh({lane.spec.id.source.topic for lane in lanes})
     except MirrorError as exc:
@@ -441,7 +441,8 @@ async def _scan_log(
                 # our last record the log may have grown since it was read, so that alone is none.
                 author=new_author() if lowers else new_corrector(),
                 end_position=max(end_position, corrected[-1].position + 1),
-            )
+            ),
+            WRITE_S_MAX,
         )
         await flow.ledger.catch_up()
     return found, max(foreign, 0)
