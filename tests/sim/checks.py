@@ -18,7 +18,7 @@ seconds, a look at that is taken every second; a question that nobody answers is
 """
 
 
-_AFTER_A_LOSS: Final = ()
+_AFTER_A_LOSS: Final = (StallReason.TOPIC_RECREATED, StallReason.TARGET_UNREACHABLE)
 """What a lane may go on showing whose target lost records: its log tells of more than it has, so
 the driver begins nothing behind it, or the lane waits for followers to show the rest."""
 
