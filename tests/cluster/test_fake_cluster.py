@@ -1,171 +1,34 @@
 """What the fake cluster claims of a broker, asked of a real one: the same script, the same answers.
 
-Not in the script, since one broker has no followers and remembers a producer for a day: records
-above the high watermark, and a producer that is forgotten. Of the latter there is what follows from
-it: a producer that the broker does not know may begin with any sequence.
+What takes several brokers, or one that soon forgets, is in `tests/soak/test_fake_brokers.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import datetime
 import uuid
-from collections.abc import Awaitable, Callable
-from unittest import mock
+from typing import Protocol
 
 import pytest
-from kio.schema.delete_records.v2 import request as delete_request
-from kio.schema.delete_records.v2 import response as delete_response
+from confluent_kafka import Producer
 
-from heliograph.broker.cluster import EARLIEST, LATEST, Cluster
-from heliograph.broker.log import fetch_once, read_batches
+from heliograph.broker.cluster import LATEST, Cluster
+from heliograph.broker.log import fetch_once
 from heliograph.broker.seed import seed
-from heliograph.errors import BrokerError, OffsetGone
-from heliograph.model import ClusterAlias, OffsetRange, TopicName, TopicPartition
+from heliograph.errors import BrokerError
+from heliograph.model import ClusterAlias, OffsetRange
 from heliograph.wire.batch import SEQUENCES, Stamp, parse_header
-from heliograph.wire.fetch import (
-    FETCH_KEY,
-    FETCH_VERSION,
-    FetchFrom,
-    fetch_request,
-    parse_fetch_answer,
-    topic_key,
-)
-from heliograph.wire.produce import (
-    PRODUCE_KEY,
-    PRODUCE_VERSION_MAX,
-    PRODUCE_VERSION_MIN,
-    parse_produce_answer,
-    produce_request,
-)
 from heliograph_tools.localkafka.cluster import LocalCluster
-from tests.kit.batches import Record, batch_of
+from tests.kit.batches import NOW_MS, Record, batch_of
+from tests.kit.broker_script import PER_BATCH, Play, Script, played, played_in_sim
 from tests.kit.clusters import TopicNames
 from tests.kit.fake_brokers import FakeBrokers
 from tests.kit.fake_cluster import FakeCluster
+from tests.kit.fake_log import FakeLog
 from tests.kit.fake_records import records_batch
 from tests.kit.topics import create_topic
-from tests.sim.loop import Clock, Process, VirtualLoop
-from tests.sim.net import Net
-
-PER_BATCH = 3
-Said = list[tuple[str, object]]
-"""A step of the script, and what came of it."""
-
-
-class Script:
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        self.cluster = cluster
-        self.at = TopicPartition(topic=TopicName(topic), partition=0)
-        self.said: Said = []
-
-    async def append(
-        self, step: str, producer: Stamp, sequence: int, *, count: int = PER_BATCH
-    ) -> None:
-        batch = records_batch(
-            count,
-            producer_id=producer.producer_id,
-            epoch=producer.producer_epoch,
-            sequence=sequence,
-        )
-        await self.append_bytes(step, batch)
-
-    async def append_bytes(self, step: str, batch: bytes) -> None:
-        leader = self.cluster.leader(self.at)
-        assert leader is not None
-        connection = await self.cluster.connection(leader.broker, "script")
-        version = connection.version_of(PRODUCE_KEY, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX)
-        parts = produce_request([(self.at.topic, self.at.partition, batch)], timeout_ms=10_000)
-        body = await connection.request(PRODUCE_KEY, version, [b"".join(parts)])
-        (row,) = parse_produce_answer(body)
-        self.said.append((step, (row.error_code, row.base_offset)))
-
-    async def delete_before(self, step: str, offset: int) -> None:
-        leader = self.cluster.leader(self.at)
-        assert leader is not None
-        connection = await self.cluster.connection(leader.broker, "script")
-        answer = await connection.call(
-            _delete_request(self.at, offset), delete_response.DeleteRecordsResponse
-        )
-        (row,) = answer.topics[0].partitions
-        self.said.append((step, (int(row.error_code), int(row.low_watermark))))
-
-    async def look(self, step: str, *producers: Stamp) -> None:
-        starts = await self.cluster.list_offsets([self.at], EARLIEST)
-        ends = await self.cluster.list_offsets([self.at], LATEST)
-        last = [
-            (await self.cluster.last_sequences([self.at], each.producer_id))[self.at]
-            for each in producers
-        ]
-        self.said.append((step, (starts[self.at], ends[self.at], last)))
-
-    async def epochs(self, step: str, *epochs: int) -> None:
-        ends = [(await self.cluster.epoch_ends({self.at: epoch}))[self.at] for epoch in epochs]
-        self.said.append((step, ends))
-
-    async def fetch(
-        self,
-        step: str,
-        offset: int,
-        *,
-        leader_epoch: int = -1,
-        last_epoch: int = -1,
-        topic_id: str | None = None,
-        session: tuple[int, int] = (0, -1),
-        says: bool = True,
-    ) -> int:
-        """Its answer in the numbers that a lane looks at; returns the session's id."""
-        leader, topic = self.cluster.leader(self.at), self.cluster.topic(self.at.topic)
-        assert leader is not None
-        assert topic is not None
-        connection = await self.cluster.connection(leader.broker, "script")
-        key = topic_key(topic_id or topic.id), self.at.partition
-        body = fetch_request(
-            wait_ms_max=0,
-            bytes_max=1_000_000,
-            read_committed=True,
-            session_id=session[0],
-            session_epoch=session[1],
-            wanted={key: FetchFrom(offset, leader_epoch, last_epoch, 1_000_000)} if says else {},
-        )
-        answer = parse_fetch_answer(await connection.request(FETCH_KEY, FETCH_VERSION, [body]))
-        rows: list[object] = []
-        for row in answer.partitions:
-            batches, window = [], row.records
-            while (header := parse_header(window)) is not None:
-                batches.append(header.base_offset)
-                window = window[header.size_bytes :]
-            ends = row.high_watermark, row.last_stable_offset, row.log_start_offset
-            rows.append((row.error_code, ends, row.diverging_end_offset, batches))
-        self.said.append((step, (answer.error_code, rows)))
-        return answer.session_id
-
-    async def read(self, step: str, start: int, end: int) -> None:
-        try:
-            found = [
-                (header.base_offset, header.record_count, header.base_sequence)
-                async for header, _ in read_batches(self.cluster, self.at, start, end)
-            ]
-            self.said.append((step, found))
-        except OffsetGone:
-            self.said.append((step, "offset gone"))
-
-
-def _delete_request(at: TopicPartition, offset: int) -> delete_request.DeleteRecordsRequest:
-    return delete_request.DeleteRecordsRequest(
-        topics=(
-            delete_request.DeleteRecordsTopic(
-                name=at.topic,  # type: ignore[arg-type]
-                partitions=(
-                    delete_request.DeleteRecordsPartition(
-                        partition_index=at.partition,  # type: ignore[arg-type]
-                        offset=offset,  # type: ignore[arg-type]
-                    ),
-                ),
-            ),
-        ),
-        timeout=datetime.timedelta(seconds=10),  # type: ignore[arg-type]
-    )
+from tests.sim.records import TRANSACTIONAL, Made, marker_of
+from tests.sim.records import batch_of as made_batch
 
 
 async def sequences(script: Script) -> None:
@@ -276,22 +139,7 @@ async def sessions(script: Script) -> None:
     await script.fetch("a session nobody knows", 0, session=(session + 1_000, 1))
 
 
-Play = Callable[[Script], Awaitable[None]]
 SCRIPTS: list[Play] = [sequences, wrapping, deleting, seeding, fetching]
-
-
-async def played(script: Script, play: Play) -> Said:
-    try:
-        await script.cluster.refresh([script.at.topic])
-        while not isinstance(
-            (await script.cluster.list_offsets([script.at], LATEST))[script.at], int
-        ):
-            # The metadata names a leader a moment before that one knows of it.
-            await script.cluster.refresh([script.at.topic])
-        await play(script)
-        return script.said
-    finally:
-        script.cluster.close()
 
 
 @pytest.mark.parametrize(
@@ -328,35 +176,6 @@ def test_both_refuse_to_delete_from_a_topic_that_is_only_compacted(
     assert asyncio.run(played(Script(fake, name), deleting_nothing)) == said
 
 
-def sim_script(name: str) -> tuple[VirtualLoop, Net, Script]:
-    """The script's other side: the real `Cluster` over the network of `tests.sim`."""
-    loop, brokers = VirtualLoop(), FakeBrokers({1: "b1"})
-    brokers.create(name)
-    net = Net(loop, {ClusterAlias("B"): brokers}, lambda *_: None)
-    cluster = Cluster(ClusterAlias("B"), ["b1:9092"], {"process": Process(loop, "script")})
-    return loop, net, Script(cluster, name)
-
-
-def played_in_sim(name: str, play: Play) -> Said:
-    loop, net, script = sim_script(name)
-    with (
-        loop,
-        mock.patch("heliograph.broker.cluster.open_connection", net.open),
-        mock.patch("heliograph.clock.time", Clock(loop)),
-    ):
-        playing: asyncio.Task[Said] = Process(loop, "play").start(played(script, play))
-        while not playing.done():
-            loop.settle()
-            for wire, is_answer in net.moves():
-                net.move(wire, is_answer)
-                loop.settle()
-            if not net.moves() and not playing.done():
-                due_s = [each for each in (loop.next_timer_s(), net.next_due_s()) if each]
-                loop.advance(min(due_s, default=loop.now_s))
-                net.poke()
-        return playing.result()
-
-
 @pytest.mark.parametrize("play", [*SCRIPTS, sessions], ids=lambda play: play.__name__)
 def test_the_simulated_network_answers_as_a_broker_does(
     play: Play, pair: dict[str, LocalCluster], topic: TopicNames
@@ -368,3 +187,114 @@ def test_the_simulated_network_answers_as_a_broker_does(
     said = asyncio.run(played(Script(real, name), play))
 
     assert played_in_sim(name, play) == said
+
+
+class Transactions(Protocol):
+    """Of one producer, which a broker gives an id of its own."""
+
+    async def write(self) -> None:
+        """A batch of the transaction that is open; it opens one if there is none."""
+
+    async def end(self, *, commits: bool) -> None:
+        """Returns once its marker is in the log."""
+
+
+class RealTransactions:
+    def __init__(self, cluster: LocalCluster, script: Script, number: int) -> None:
+        self._script, self._topic = script, script.at.topic
+        settings: dict[str, str | int] = dict(cluster.librdkafka_config)
+        # Late enough for one batch to have all its records.
+        settings |= {"transactional.id": f"{self._topic}-{number}", "linger.ms": 50}
+        self._producer = Producer(settings)
+        self._is_open: bool | None = None
+
+    async def write(self) -> None:
+        await asyncio.to_thread(self._write)
+
+    def _write(self) -> None:
+        if self._is_open is None:
+            self._producer.init_transactions(30)
+        if not self._is_open:
+            self._producer.begin_transaction()
+            self._is_open = True
+        for number in range(PER_BATCH):
+            self._producer.produce(self._topic, str(number), partition=0)
+        assert self._producer.flush(30) == 0
+
+    async def end(self, *, commits: bool) -> None:
+        before = await self._end()
+        done = self._producer.commit_transaction if commits else self._producer.abort_transaction
+        await asyncio.to_thread(done, 30)
+        self._is_open = False
+        # It is told before its marker is written, and that before it counts for readers.
+        await self._script.until(lambda: self._is_longer_than(before))
+        await self._script.until(self._is_read_to_the_stable_end)
+
+    async def _is_longer_than(self, end: int) -> bool:
+        return await self._end() > end
+
+    async def _is_read_to_the_stable_end(self) -> bool:
+        row = await fetch_once(self._script.cluster, self._script.at, 0, read_committed=True)
+        end, window = 0, row.records
+        while (header := parse_header(window)) is not None:
+            end, window = header.next_offset, window[header.size_bytes :]
+        return end == row.last_stable_offset
+
+    async def _end(self) -> int:
+        found = (await self._script.cluster.list_offsets([self._script.at], LATEST))[
+            self._script.at
+        ]
+        assert isinstance(found, int)
+        return found
+
+
+class SimTransactions:
+    def __init__(self, log: FakeLog, producer_id: int) -> None:
+        self._log, self._producer_id, self._sequence = log, producer_id, 0
+
+    async def write(self) -> None:
+        made = list(enumerate(Made(n, 0, NOW_MS) for n in range(PER_BATCH)))
+        producer = self._producer_id, 0, self._sequence
+        self._log.append(made_batch(made, attributes=TRANSACTIONAL, producer=producer))
+        self._sequence += PER_BATCH
+
+    async def end(self, *, commits: bool) -> None:
+        marker = marker_of(self._producer_id, 0, commits=commits, at_ms=NOW_MS)
+        self._log.end_transaction(marker, commits=commits)
+
+
+async def transacting(script: Script, one: Transactions, other: Transactions) -> None:
+    """What is open holds back what comes behind it, and an answer names what was aborted."""
+    ours = Stamp(*await script.cluster.new_producer_id())
+    await script.append("before all", ours, 0)
+    await one.write()
+    await script.append("behind what is open", ours, PER_BATCH)
+    await script.fetch("only what is before the open one", 0)
+    await one.write()
+    await one.end(commits=False)
+    await script.fetch("all, and what was aborted", 0)
+    await script.fetch("from its second batch", 10)
+    await script.fetch("from behind its last batch, before its marker", 12)
+    await script.fetch("from behind its marker", 13)
+    await one.write()
+    await other.write()
+    await one.end(commits=True)
+    await script.fetch("what was committed waits for the one that is open", 13)
+    await other.end(commits=False)
+    await script.fetch("both have ended", 13)
+    await script.look("markers count", ours)
+
+
+def test_open_and_aborted_transactions_are_told_as_a_broker_tells_them(
+    pair: dict[str, LocalCluster], topic: TopicNames
+) -> None:
+    name, brokers = topic("transacted"), FakeBrokers({1: "b1"})
+    create_topic(pair["B"], name, config={"retention.ms": "-1"})
+    real = Script(Cluster(ClusterAlias("B"), [pair["B"].bootstrap], {}), name)
+    log = brokers.create(name)
+    pairs = [RealTransactions(pair["B"], real, number) for number in range(2)]
+
+    said = asyncio.run(played(real, lambda script: transacting(script, *pairs)))
+
+    in_sim = SimTransactions(log, 8_001), SimTransactions(log, 8_002)
+    assert played_in_sim(name, lambda script: transacting(script, *in_sim), brokers) == said

@@ -6,28 +6,21 @@ that the lane reads from the wrong one.
 
 from __future__ import annotations
 
-import asyncio
-import datetime
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
-from confluent_kafka import ElectionType, TopicPartition
-from kio.schema.alter_partition_reassignments.v0 import request, response
 
-from heliograph.broker.cluster import Cluster
-from heliograph.config.clients import aiokafka_settings
 from heliograph.config.load import load_config
-from heliograph.config.schema import ClusterConfig
 from heliograph.inspect.dry_run import plan_flows
-from heliograph.model import ClusterAlias
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.inside import InsideMirror, running_inside
+from tests.kit.leaders import elect_preferred, leader_of, prefer
 from tests.kit.mirror import RECORDS_ONLY, Route, route, write_config
 from tests.kit.records import numbered, produce
-from tests.kit.topics import admin_of, create_topic, wait_until
+from tests.kit.topics import create_topic, wait_until
 
 _MOVED: Final = "moved"
 _RACKS: Final = ("north", "south")
@@ -67,8 +60,8 @@ def test_a_lane_reads_from_the_new_leader_after_leadership_moved_to_it(way: Rout
         assert way.assert_arrives(_MOVED) == 20
         (before,) = _read_from(mirror)
 
-        _prefer(way.source, _MOVED, (1 - before, before))
-        _elect_preferred(way.source, _MOVED)
+        prefer(way.source, _MOVED, (1 - before, before))
+        elect_preferred(way.source, _MOVED)
         produce(way.source, _MOVED, numbered(20, start=100))
 
         assert way.assert_arrives(_MOVED) == 40
@@ -80,7 +73,7 @@ def test_a_lane_reads_from_the_replica_in_its_own_rack(
 ) -> None:
     name = create_topic(two, "near-replica", replicas=2, config={"retention.ms": "-1"})
     produce(two, name, numbered(20))
-    leader = _leader_of(two, name)
+    leader = leader_of(two, name)
     config = write_config(
         tmp_path / "mm2.properties",
         {"racks": two, "to": pair["B"]},
@@ -121,7 +114,7 @@ def test_a_rack_that_no_broker_is_in_is_said_and_changes_nothing(
 
     with caplog.at_level(logging.INFO), running_inside(config) as mirror:
         assert way.assert_arrives(name) == 20
-        assert _read_from(mirror) == [_leader_of(two, name)]
+        assert _read_from(mirror) == [leader_of(two, name)]
         assert not mirror.slots._shuttle._machine.sources._nearer
     (planned,) = plan_flows(load_config(config))
 
@@ -130,47 +123,6 @@ def test_a_rack_that_no_broker_is_in_is_said_and_changes_nothing(
     assert [note.text for note in planned.notes if note.topic == "client.rack"] == [said]
 
 
-def _leader_of(cluster: LocalCluster, topic: str) -> int:
-    found = admin_of(cluster).list_topics(topic, timeout=30).topics[topic]
-    return int(found.partitions[0].leader)
-
-
 def _read_from(mirror: InsideMirror) -> list[int]:
     attached = mirror.slots._shuttle._machine.sources._attached
     return [each.leader.broker for each in attached.values()]
-
-
-def _prefer(cluster: LocalCluster, topic: str, replicas: tuple[int, ...]) -> None:
-    """The first of the replicas is the one that a preferred election makes the leader."""
-    message = request.AlterPartitionReassignmentsRequest(
-        timeout=datetime.timedelta(seconds=30),  # type: ignore[arg-type]
-        topics=(
-            request.ReassignableTopic(
-                name=topic,  # type: ignore[arg-type]
-                partitions=(
-                    request.ReassignablePartition(
-                        partition_index=0,  # type: ignore[arg-type]
-                        replicas=replicas,  # type: ignore[arg-type]
-                    ),
-                ),
-            ),
-        ),
-    )
-
-    async def ask() -> int:
-        alias = ClusterAlias("two")
-        config = ClusterConfig(alias=alias, bootstrap_servers=tuple(cluster.bootstrap.split(",")))
-        reached = Cluster(alias, config.bootstrap_servers, aiokafka_settings(config))
-        try:
-            answer = await reached.ask_any(message, response.AlterPartitionReassignmentsResponse)
-            return int(answer.responses[0].partitions[0].error_code)
-        finally:
-            reached.close()
-
-    assert asyncio.run(ask()) == 0
-
-
-def _elect_preferred(cluster: LocalCluster, topic: str) -> None:
-    partition, admin = TopicPartition(topic, 0), admin_of(cluster)
-    elected = admin.elect_leaders(ElectionType.PREFERRED, [partition]).result(30)
-    assert elected[partition] is None, elected

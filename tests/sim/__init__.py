@@ -43,12 +43,9 @@ What is left out, since the product does not promise it or is known not to hold 
   the record since: nothing is left to compare;
 - a frozen or second slot while the source topic is created again, which no driver does.
 
-Left in the mix, known to fail there in some tens of thousands of steps to millions, and no part of
-the fixed seeds: a driver that takes its new start back since the lane followed it within the same
-moment (`begin_lanes_at`: the position tells what came before from what came after as little as the
-log does); a lane that was looking at its log when the driver told it to resume, and shows `topic
-recreated` until it is told again; `source unreachable` after an unclean election of the source that
-is not settled.
+What the source loses by an unclean election is judged as it was when it was read: records of a
+transaction whose marker is lost with the rest, and what stands at the offsets of lost ones since.
+
 An unclean election of the ledger is not played, nor brokers that lie, nor more than one flow,
 transforms, dead letters or loop prevention.
 """

@@ -7,21 +7,21 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 from heliograph.broker.codes import NONE
-from heliograph.copy import machine, resume
+from heliograph.copy import machine, new_start, resume
 from heliograph.copy.chunk import prepare_chunk
 from heliograph.copy.fetching import FetchStream
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.machine import LaneMachine
 from heliograph.copy.phases import Resuming, Running
 from heliograph.copy.silences import Silences
-from heliograph.ledger import lane_fold, locate
+from heliograph.ledger import lane_fold, locate, new_starts
 from heliograph.ledger.entries import runs_entries
 from heliograph.ledger.positions import position_from_sequence
 from heliograph.ledger.replay_guard import ReplayGuard
@@ -142,7 +142,6 @@ def _blind_scan(self: Any, header: Any) -> None:
 def _mutations() -> Iterator[Mutation]:
     from heliograph.copy import sources
     from heliograph.copy.lane_fields import Reached
-    from heliograph.ledger import new_starts
 
     yield Mutation(
         "runs are in the ledger before the batches that need them leave",
@@ -231,6 +230,19 @@ def _mutations() -> Iterator[Mutation]:
         "a lane without a start that has records of the flow does not begin",
         ((resume, "find_strays", _no_strays),),
     )
+    yield Mutation(
+        "a new start is begun only where it was decided",
+        ((new_start, "decided_start", _decided_anywhere),),
+    )
+
+
+def _decided_anywhere(view: Any, lane: Any, record: Any, position: int) -> Any:
+    decided = new_starts._MEMO.read(view, new_starts._subject(lane.id.source))
+    if decided is None:
+        return None
+    if new_starts.decided_start(view, lane, record, decided.position) is None:
+        return None
+    return replace(decided, position=position)
 
 
 async def _no_strays(flow: Any, newborn: Any) -> dict[Any, Any]:

@@ -14,10 +14,11 @@ from heliograph.copy.flow import FetchLimits
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Closed
 from heliograph.copy.shuttle import Shuttle
+from heliograph.driver.policies import DECIDED_S
 from heliograph.errors import MirrorError
 from heliograph.ledger.entries import FlowEntry
 from heliograph.ledger.mark import new_flow_producer
-from heliograph.ledger.new_starts import NewStart, begin_lanes_at
+from heliograph.ledger.new_starts import NewStart, decide_starts
 from heliograph.ledger.store import LedgerStore
 from heliograph.model import (
     ClusterAlias,
@@ -113,14 +114,14 @@ class SimDriver:
     """Opens the flow, and decides what only a driver may: losses, topics created again."""
 
     def __init__(self, loop: VirtualLoop, world: World) -> None:
-        self._world = world
+        self._world, self._loop = world, loop
         self.process = Process(loop, "driver")
         self._clusters = SimClusters(self.process)
         self._target = self._clusters.get(FLOW.target, "producer")
         self._store: LedgerStore = self.process.run(LedgerStore, self._target, LEDGER)
         self._deciding = world.deciding
-        self._decided: dict[int, tuple[object, ...]] = {}
-        """The last stall of each lane that was decided on: a report of it may come late."""
+        self._decided: dict[int, tuple[tuple[object, ...], float]] = {}
+        """The last stall that was decided on, and when: a report of it may come late."""
         self._begin = self.process.start(self._open())
         self.is_open = False
         self.topic_id: TopicId = world.source.id_of(TOPIC)
@@ -157,7 +158,8 @@ class SimDriver:
         state, partition = lane.state(), lane.spec.id.source.partition
         if partition in self._deciding:
             return True
-        if self._decided.get(partition) == _stall(lane):
+        stall, decided_s = self._decided.get(partition, ((), 0.0))
+        if stall == _stall(lane) and self._loop.now_s - decided_s < DECIDED_S:
             return False
         return isinstance(state, Stalled) and (
             (state.reason is StallReason.RETENTION_OVERRUN and state.lost is not None)
@@ -199,17 +201,14 @@ class SimDriver:
         self, slot: SimSlot, partition: int, new: NewStart, stall: tuple[object, ...]
     ) -> None:
         try:
-            (begun,) = await begin_lanes_at(
-                self._store, self._target, [new], author=self._store.author
-            )
+            (problem,) = await decide_starts(self._store, [new])
         except MirrorError:
             return
         finally:
             self._deciding.discard(partition)
-        if isinstance(begun, MirrorError):
+        if problem is not None:
             return
-        if begun:
-            self._decided[partition] = stall
+        self._decided[partition] = stall, self._loop.now_s
         if slot.process.is_dead:
             return
         if slot.carries(partition) and not isinstance(slot.lane(partition).phase, Closed):

@@ -30,6 +30,11 @@ class Written:
         return self.transaction is None or self.transaction[0] == "committed"
 
     @property
+    def was_committed(self) -> bool:
+        """Whether it was read as committed by who read it before the source lost the marker."""
+        return self.transaction is not None and "was committed" in self.transaction
+
+    @property
     def is_open(self) -> bool:
         return self.transaction is not None and self.transaction[0] == "open"
 

@@ -392,14 +392,14 @@ class World:
         if written is None or written.made != made or written.partition != partition:
             raise Violation(f"{where}: not what the source has")
         offset = written.offset
-        if not written.is_committed:
+        if not (written.is_committed or (lane.source_lost and written.was_committed)):
             raise Violation(f"{where}: of a transaction that is {written.transaction}")
         if record is None:
             raise Violation(f"{where}: appended before the ledger has a start of the lane")
         runs = record.runs
         mapped = runs.source_offset_at(position) if runs.explains(position) else None
-        # A start that a driver is just writing is taken back where the log has gone on by then.
-        if mapped != offset and partition not in self.deciding:
+        # At the offset of one that the source has lost since there is another one.
+        if mapped != offset and not written.is_lost:
             raise Violation(f"{where}: is source offset {offset}, and the ledger says {mapped}")
         gap = self._judge_order(lane, written, record, where)
         lane.copied.append(Copied(target_offset, position, written, gap))
@@ -418,8 +418,10 @@ class World:
         if offset < first or (last is not None and written.topic_number < last.topic_number):
             raise Violation(f"{where}: source offset {offset} again, or out of order")
         if written.is_lost:
-            # Read before the source lost it; the lane must see that it is gone.
-            lane.parted_at = offset if lane.parted_at is None else min(offset, lane.parted_at)
+            # Read before the source lost it; the lane must see that it is gone, unless the whole
+            # topic is.
+            if is_current:
+                lane.parted_at = offset if lane.parted_at is None else min(offset, lane.parted_at)
         elif is_current and lane.parted_at is not None and offset >= lane.parted_at:
             raise Violation(
                 f"{where}: behind {lane.parted_at}, where the source lost what was copied"
@@ -427,9 +429,13 @@ class World:
         elif is_current and offset >= lane.source_committed:
             raise Violation(f"{where}: offset {offset} is above the source's high watermark")
         there = lane.source if is_current else lane.earlier.get(written.topic_number, {})
+        # From where the source has lost records on, what is there now was not when this was read.
+        until = offset
+        if written.is_lost:
+            until = first if lane.parted_at is None or not is_current else lane.parted_at
         missing = [
             each
-            for at in range(first, offset)
+            for at in range(first, until)
             if (each := there.get(at)) is not None
             and (each.is_committed or each.is_open)
             and not (each.transaction is not None and "was aborted" in each.transaction)

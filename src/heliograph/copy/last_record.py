@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from heliograph.broker.cluster import Cluster
-from heliograph.broker.log import read_batches
+from heliograph.broker.cluster import LATEST, Cluster
+from heliograph.broker.log import fetch_once, read_batches
 from heliograph.clock import monotonic_s
 from heliograph.copy.flow import Flow
 from heliograph.copy.found import Blocked, Found, Resumable, ResumePoint, SourceTrouble
@@ -49,24 +49,24 @@ async def as_last_record_says(
     at: ResumePoint,
     source: SourceCheck | None,
 ) -> Found:
-    """Stalls the lane where the source has another record at the offset mirrored last."""
+    """Stalls the lane where the source has another record at the offset mirrored last, or ends
+    before it."""
     last = at.cursor.position - 1
+    last_offset = parted_at = record.runs.source_offset_at(last)
+    epoch = -1
+    if source is not None and not isinstance(source[1], BrokerError):
+        parted_at, epoch = source[1].end_offset, source[0].leader_epoch
     try:
-        original = await _record_at(
-            flow.source, lane.spec.id.source, record.runs.source_offset_at(last)
-        )
+        original = await _record_at(flow.source, lane.spec.id.source, last_offset)
     except BrokerError as exc:
+        if await _ends_before(flow.source, lane.spec.id.source, last_offset + 1):
+            return _parted(lane, at, parted_at, epoch)
         return SourceTrouble(error=exc)
     copy = await _record_at(flow.target, lane.spec.target, record.runs.target_offset_at(last))
     if original is None or copy is None or _is_copy(original, copy):
         return at
-    if flow.limits.transforms and not await _is_left_alone(
-        flow, lane, record.runs.source_offset_at(last), original[0]
-    ):
+    if flow.limits.transforms and not await _is_left_alone(flow, lane, last_offset, original[0]):
         return at
-    parted_at, epoch = record.runs.source_offset_at(last), -1
-    if source is not None and not isinstance(source[1], BrokerError):
-        parted_at, epoch = source[1].end_offset, source[0].leader_epoch
     return _parted(lane, at, parted_at, epoch)
 
 
@@ -98,6 +98,23 @@ def _parted(lane: Resumable, at: ResumePoint, parted_at: int, epoch: int) -> Blo
         source_leader_epoch=epoch,
         target_next_offset=at.cursor.target_offset,
     )
+
+
+async def _ends_before(cluster: Cluster, partition: TopicPartition, end: int) -> bool:
+    """Whether the leader's log, what its followers do not have yet included, does not reach there.
+
+    One that lacks just the last record looks as if it had only to catch up.
+    """
+    try:
+        await fetch_once(cluster, partition, end, bytes_max=1)
+    except OffsetGone:
+        pass
+    except BrokerError:
+        return False
+    else:
+        return False
+    latest = (await cluster.list_offsets([partition], LATEST))[partition]
+    return not isinstance(latest, BrokerError) and latest < end
 
 
 async def _record_at(

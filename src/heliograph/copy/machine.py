@@ -133,10 +133,10 @@ class LaneMachine:
                 phase.due = True
                 self._look_up_if_due(lane)
             case LookedUp(asked=asked, found=found), Resuming() if asked is phase:
-                self._looked_up(lane, found)
+                self._looked_up(lane, phase, found)
             # -- the driver, and time
-            case Resume(), Stalled() | Paused():
-                self._enter(lane, Resuming())
+            case Resume(), Stalled() | Paused() | Resuming():
+                self._let_go_on(lane, phase)
             case Pause(), _:
                 lane.trouble = None
                 self._enter(lane, Paused())
@@ -252,8 +252,16 @@ class LaneMachine:
             phase.due = False
             self._slot.look_up(lane)
 
-    def _looked_up(self, lane: CarriedLane, found: Found) -> None:
-        if isinstance(found, MirrorError):
+    def _let_go_on(self, lane: CarriedLane, phase: Stalled | Paused | Resuming) -> None:
+        if isinstance(phase, Resuming):
+            phase.again = True
+        else:
+            self._enter(lane, Resuming())
+
+    def _looked_up(self, lane: CarriedLane, phase: Resuming, found: Found) -> None:
+        if phase.again and isinstance(found, Blocked):
+            self._enter(lane, Resuming())
+        elif isinstance(found, MirrorError):
             self._ask_log_later(lane, found)
         elif isinstance(found, SourceTrouble):
             self._look_up_later(lane, found.error, _source_reason(found.error))

@@ -17,6 +17,7 @@ from heliograph.copy.found import Blocked, Found, L, Report, Resumable, SourceTr
 from heliograph.errors import BrokerError, InvariantError, MirrorError
 from heliograph.ledger.entries import StartEntry
 from heliograph.ledger.locate import LogState
+from heliograph.ledger.store import WRITE_S_MAX
 from heliograph.model import (
     OffsetRange,
     Offsets,
@@ -121,7 +122,7 @@ async def _written(flow: Flow, entries: Sequence[StartEntry]) -> MirrorError | N
     """Why the lanes could not begin, if so; otherwise the view has what counts of them."""
     probe(LANES_TO_CREATE)
     try:
-        await flow.ledger.write_or_refuse(entries)
+        await flow.ledger.write_or_refuse(entries, WRITE_S_MAX)
         probe(LANES_CREATED)
         await flow.ledger.catch_up()
     except MirrorError as exc:

@@ -56,6 +56,9 @@ class Resuming:
     """How long to wait before; more after each failure in a row."""
     due: bool = field(init=False)
     """Whether the log may be asked as soon as nothing is in flight; False once it is asked."""
+    again: bool = False
+    """Whether the driver has let the lane go on meanwhile: a look that began before may have read
+    the ledger before the driver's decision was in it."""
 
     def __post_init__(self) -> None:
         self.due = self.after_s == 0

@@ -36,6 +36,7 @@ from heliograph.copy.found import (
     report_found,
 )
 from heliograph.copy.last_record import as_last_record_says, is_in_doubt
+from heliograph.copy.new_start import begun_anew
 from heliograph.copy.newborn import begin_lanes
 from heliograph.copy.nothing_left import as_known_otherwise, why_unknown
 from heliograph.copy.phases import RETRY_S, source_recreated
@@ -69,11 +70,11 @@ from heliograph.ledger.locate import (
     source_next_offset,
 )
 from heliograph.ledger.replay_guard import Ahead
+from heliograph.ledger.store import WRITE_S_MAX
 from heliograph.ledger.view import LaneRecord
 from heliograph.model import StallReason, TopicId, TopicPartition
 from heliograph.wire.batch import Stamp
 
-_FLUSH_S_MAX: Final = 10.0
 BEHIND_S_MAX: Final = 5.0
 """How long a log may end before what the map says. A leader learns soon what its followers have;
 what takes longer is a wrong map, or a target that lost records."""
@@ -89,7 +90,7 @@ async def find_resume_points(flow: Flow, lanes: Sequence[L], report: Report[L]) 
     """
     flow.ledger.carry(lane.spec.id.source for lane in lanes)
     # What these lanes wrote before must not come to stand behind what is written now.
-    await flow.ledger.flush(_FLUSH_S_MAX)
+    await flow.ledger.flush(WRITE_S_MAX)
     try:
         await flow.source.refresh({lane.spec.id.source.topic for lane in lanes})
     except MirrorError as exc:
@@ -241,7 +242,15 @@ async def _resume_point(
         return _blocked(StallReason.TARGET_RECREATED, detail, record, found.position)
     if isinstance(found, Truncated | RecordsMissing):
         return _records_lost(lane, record, log, found)
-    if is_other_topic(start.source_topic_id, lane.spec.source_topic_id):
+    is_recreated = is_other_topic(start.source_topic_id, lane.spec.source_topic_id)
+    may_begin = isinstance(found, At) or (is_recreated and isinstance(found, Unexplained))
+    if may_begin and await begun_anew(flow, lane, record, found.position, log):
+        # What the source was asked about is not what the lane goes on from.
+        anew = await _resume_point(flow, lane, log, source=None)
+        if isinstance(anew, ResumePoint):
+            anew = replace(anew, foreign_records=anew.foreign_records + foreign)
+        return anew
+    if is_recreated:
         detail = source_recreated(lane.spec.id.source)
         return _blocked(
             StallReason.TOPIC_RECREATED,
@@ -432,7 +441,8 @@ async def _scan_log(
                 # our last record the log may have grown since it was read, so that alone is none.
                 author=new_author() if lowers else new_corrector(),
                 end_position=max(end_position, corrected[-1].position + 1),
-            )
+            ),
+            WRITE_S_MAX,
         )
         await flow.ledger.catch_up()
     return found, max(foreign, 0)

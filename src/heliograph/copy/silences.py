@@ -46,6 +46,9 @@ class _Overdue:
             return None
         if not lane.is_drained:
             awaited, since_s = self._on_its_way(lane, running)
+        elif lane.retiring:
+            # It fetches no more, and leaves the slot once its head is written.
+            awaited, since_s = Awaited.LEDGER, self.writes.get(lane.flow)
         elif not running.share.is_open:
             awaited, since_s = Awaited.ROOM, running.share.closed_s
             if self.at_s - since_s <= _OVERDUE_S:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from heliograph.clock import monotonic_s
 from heliograph.config.schema import FlowConfig
 from heliograph.driver.problems import problem_of
 from heliograph.errors import BrokerError, MirrorError
@@ -23,6 +25,9 @@ from heliograph.model import (
 )
 
 log = logging.getLogger(__name__)
+
+DECIDED_S: Final = 30.0
+"""How long a slot may take to follow a decision before it is made again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +47,9 @@ class _Decided:
     """The stall of a lane that a policy was applied to: the slot needs a moment to follow it.
 
     The same may happen again before anything was mirrored: more is lost, or there is yet another
-    topic. That is another stall, and decided on again; a report of this one that comes late is not,
-    for a second start at its position would take away what was mirrored since.
+    topic. That is another stall, and decided on again at once. A report of this one that comes late
+    is not, and one that lasts is after a while: a decision for a place that the lane has left by
+    then says nothing.
     """
 
     position: int
@@ -56,7 +62,8 @@ class Policies:
 
     def __init__(self, flows: Mapping[FlowId, FlowConfig], ledgers: LedgerService) -> None:
         self._flows, self._ledgers = flows, ledgers
-        self._decided: dict[LaneId, _Decided] = {}
+        self._decided: dict[LaneId, tuple[_Decided, float]] = {}
+        """With when that was."""
 
     def lets_go_on(self, flow: FlowId, state: Stalled) -> bool:
         """Whether the configuration says what becomes of a lane that stalls like this."""
@@ -78,10 +85,14 @@ class Policies:
                 lane is not None
                 and isinstance(state, Stalled)
                 and self.lets_go_on(at.lane.flow, state)
-                and self._decided.get(at.lane) != _stall(at, state)
+                and not self._is_decided(at, state)
             ):
                 found.setdefault(at.lane.flow, []).append(Waiting(lane=lane, at=at))
         return found
+
+    def _is_decided(self, at: LaneProgress, state: Stalled) -> bool:
+        stall, decided_s = self._decided.get(at.lane, (None, 0.0))
+        return stall == _stall(at, state) and monotonic_s() - decided_s < DECIDED_S
 
     def decide(self, flow: FlowId, waiting: Sequence[Waiting]) -> Outcome:
         """Write what becomes of these lanes of one flow: a thousand take as long as one. Blocks."""
@@ -90,15 +101,16 @@ class Policies:
         renewed = self._ledgers.restart(flow, recreated) if recreated else []
         resumed: list[LaneId] = []
         needs_plan, problem = False, None
-        answers: list[bool | TopicId | BrokerError] = [*skipped, *renewed]
+        answers: list[TopicId | BrokerError | None] = [*skipped, *renewed]
         for each, answer in zip([*overrun, *recreated], answers, strict=True):
             if isinstance(answer, BrokerError):
                 problem = problem or problem_of(answer, f"{each.lane.id}: not decided")
                 continue
-            _say(each, answer)
+            _say(each)
             if isinstance(each.at.state, Stalled):
-                self._decided[each.lane.id] = _stall(each.at, each.at.state)
-            if isinstance(answer, bool) or answer == each.lane.source_topic_id:
+                stall = _stall(each.at, each.at.state)
+                self._decided[each.lane.id] = stall, monotonic_s()
+            if answer is None or answer == each.lane.source_topic_id:
                 resumed.append(each.lane.id)
             else:
                 needs_plan = True
@@ -122,12 +134,9 @@ def _sorted(waiting: Sequence[Waiting]) -> tuple[list[Overrun], list[Waiting]]:
     return overrun, recreated
 
 
-def _say(decided: Waiting, answer: bool | TopicId) -> None:
+def _say(decided: Waiting) -> None:
     if isinstance(decided, Overrun):
-        if answer:
-            lost = decided.lost
-            log.warning(
-                "%s: gave up source offsets [%d, %d)", decided.lane.id, lost.start, lost.end
-            )
+        lost = decided.lost
+        log.warning("%s: gives up source offsets [%d, %d)", decided.lane.id, lost.start, lost.end)
     else:
         log.warning("%s: goes on with the recreated topic", decided.lane.id)

@@ -46,7 +46,7 @@ from heliograph.ledger.entries import (
 )
 from heliograph.ledger.holder import HolderWatch, is_gone, is_here
 from heliograph.ledger.mark import new_flow_producer
-from heliograph.ledger.new_starts import NewStart, Overrun, Waiting, begin_lanes_at
+from heliograph.ledger.new_starts import NewStart, Overrun, Waiting, decide_starts
 from heliograph.ledger.settings import ensure_ledger_topic
 from heliograph.ledger.store import LedgerStore
 from heliograph.ledger.view import LedgerView
@@ -157,11 +157,10 @@ class LedgerAccess:
         keys = [key for lane in lanes for key in view.lane_keys(lane.topic, lane.partition)]
         await self.note(flow, [Tombstone(key=key) for key in keys])
 
-    async def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[bool | BrokerError]:
-        """Decide what is given up: counted for ever, and each lane goes on behind it.
+    async def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[BrokerError | None]:
+        """Decide what is given up: counted for ever once the lane goes on behind it.
 
-        Of each lane in turn: False where that was taken back, since the target's log went on
-        meanwhile; what its leader answered, where that is not known.
+        Of each lane in turn: why it could not be decided on, if so.
         """
         wanted = [
             NewStart(lane=each.lane, at=each.at, source_offset=each.lost.end, lost=each.lost)
@@ -196,12 +195,11 @@ class LedgerAccess:
                 answers[new.lane.id] = begun
         return [answers[each.lane.id] for each in lanes]
 
-    async def _begin_at(self, flow: FlowId, wanted: list[NewStart]) -> list[bool | BrokerError]:
+    async def _begin_at(self, flow: FlowId, wanted: Sequence[NewStart]) -> list[BrokerError | None]:
         if not wanted:
             return []
-        target = self._clusters.get(flow.target, "producer")
-        begun = begin_lanes_at(self._store(flow), target, wanted, author=self.author)
-        return await within(begun, _CALL_S_MAX, f"ledger of {flow}")
+        decided = decide_starts(self._store(flow), wanted)
+        return await within(decided, _CALL_S_MAX, f"ledger of {flow}")
 
     async def close(self) -> None:
         for store in self._stores.values():

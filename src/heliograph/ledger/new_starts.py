@@ -1,21 +1,34 @@
-"""Where lanes go on that a policy lets go on: decided for many at once. Runs on the driver."""
+"""Where lanes go on that a policy lets go on: decided by the driver, begun by slots. Runs anywhere.
+
+    memo|new-start/<topic>/<partition>    the last decision on a lane
+
+The slot that finds the lane at the decision's position writes the start, and the loss that goes
+with it, after it has looked at the log. A driver that wrote the start itself, and then looked,
+could not tell a batch of what the lane had next before, sent by a slot that was given up, from one
+of a slot that has followed the start: the position says as little as the log. A decision for a
+place that the lane has left says nothing, so no start is ever taken back.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from heliograph.broker.cluster import Cluster
 from heliograph.clock import now_ms
-from heliograph.errors import BrokerError, InvariantError
-from heliograph.ledger.entries import Entry, LossEntry, StartEntry, Tombstone, key_of
-from heliograph.ledger.positions import position_from_sequence
+from heliograph.errors import BrokerError, BrokerUnreachable, WireError
+from heliograph.ledger.entries import (
+    Entry,
+    LossEntry,
+    MemoEntry,
+    StartEntry,
+    Tombstone,
+    new_author,
+)
+from heliograph.ledger.memo import Memo, OffsetPair
 from heliograph.ledger.store import LedgerStore
-from heliograph.ledger.view import LedgerView
+from heliograph.ledger.view import LaneRecord, LedgerView
 from heliograph.model import Lane, LaneProgress, OffsetRange, StallReason, TopicPartition
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,105 +53,119 @@ class NewStart(Waiting):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Begun:
-    lane: Lane
-    start: StartEntry
-    losses: tuple[LossEntry, ...]
-    replaced: StartEntry | None
-    """The start whose key this one takes."""
+class DecidedStart:
+    position: int
+    """Where the lane stood; anywhere else this says nothing."""
+    source_offset: int
+    after: str
+    """Who wrote the start that the lane went on from: it has begun elsewhere or anew since where
+    that is another."""
+    at_ms: int
+    source_topic_id: str | None = None
+    lost: OffsetPair | None = None
 
-    @property
-    def undone(self) -> list[Entry | Tombstone]:
-        before = Tombstone(key=self.start.key) if self.replaced is None else self.replaced
-        return [*(Tombstone(key=key_of(loss)) for loss in self.losses), before]
+
+_MEMO: Final[Memo[DecidedStart]] = Memo(DecidedStart, writes_null=False)
 
 
-async def begin_lanes_at(
-    store: LedgerStore, target: Cluster, wanted: Sequence[NewStart], *, author: str
-) -> list[bool | BrokerError]:
-    """Write a start at each lane's position, and take those back whose position is taken.
+async def decide_starts(store: LedgerStore, wanted: Sequence[NewStart]) -> list[BrokerError | None]:
+    """Note where these lanes begin anew, in place of what was decided before.
 
-    A slot that was given up may have sent a batch of what the lane had next before. If it lands
-    before the start is durable, its records are not what the start says: the position after
-    them would be followed to source offsets that were never read.
+    Of each lane in turn: why it could not be decided on, if so.
     """
     await store.catch_up()
-    begun = [_begun(store.view, each, author) for each in wanted]
-    written: list[Entry | Tombstone] = []
-    for each in begun:
-        written += [*each.losses, each.start]
-    await store.write_or_refuse(written)
-    ends = await _last_positions(store.view, target, begun)
-    undone: list[Entry | Tombstone] = []
-    answers: list[bool | BrokerError] = []
-    for each in begun:
-        end = ends[each.lane.target]
-        if isinstance(end, BrokerError):
-            answers.append(end)
-            continue
-        answers.append(end <= each.start.position)
-        if end > each.start.position:
-            log.warning("%s: its log went on by itself, the start is taken back", each.lane.id)
-            undone += each.undone
-    if undone:
-        await store.write_or_refuse(undone)
+    entries: list[MemoEntry] = []
+    answers: list[BrokerError | None] = []
+    for each in wanted:
+        source = each.lane.id.source
+        record = store.view.begun_lane(source.topic, source.partition)
+        if record is None:
+            answers.append(BrokerUnreachable(f"{each.lane.id}: the ledger has no start of it"))
+        else:
+            answers.append(None)
+            entries.append(decision_entry(each, record))
+    await store.write_or_refuse(entries)
     return answers
 
 
-def _begun(view: LedgerView, wanted: NewStart, author: str) -> _Begun:
-    lane, at = wanted.lane, wanted.at
-    source = lane.id.source
-    if at.target_next_offset < 0:
-        raise InvariantError(f"{lane.id}: decided on before the target's log was asked")
-    record = view.begun_lane(source.topic, source.partition)
-    last = None if record is None else record.starts[-1]
-    # The first start at a position counts. Where nothing was mirrored since the last one, this
-    # one takes its key: what that one begins with is gone, so nobody can follow it any more.
-    replaced = last if last is not None and last.position == at.position else None
-    at_ms = now_ms()
+def decision_entry(wanted: NewStart, record: LaneRecord) -> MemoEntry:
+    """What the slots that carry the lane are told."""
+    decided = DecidedStart(
+        position=wanted.at.position,
+        source_offset=wanted.source_offset,
+        source_topic_id=wanted.lane.source_topic_id,
+        after=record.starts[-1].author,
+        at_ms=now_ms(),
+        lost=wanted.lost,
+    )
+    return _MEMO.entry(_subject(wanted.lane.id.source), decided)
+
+
+def decided_start(
+    view: LedgerView, lane: Lane, record: LaneRecord, position: int
+) -> DecidedStart | None:
+    """Where a lane that stands at `position` is to begin again; None where nothing was decided for
+    that place, or it has begun there already."""
+    try:
+        decided = _MEMO.read(view, _subject(lane.id.source))
+    except WireError:
+        # Written by nobody of ours: the lane waits and says for what.
+        return None
+    if decided is None or decided.position != position:
+        return None
+    if decided.source_topic_id != lane.source_topic_id:
+        # That topic is gone, or this slot does not know it yet.
+        return None
+    last = record.starts[-1]
+    # A later start than that is one of a log that has lost records since.
+    return decided if decided.after == last.author and last.position <= position else None
+
+
+def start_entries(
+    view: LedgerView, lane: Lane, record: LaneRecord, decided: DecidedStart, target_offset: int
+) -> list[Entry | Tombstone]:
+    """What begins the lane as it was decided; `target_offset` is where its target's log ends.
+
+    The first start at a position counts, so those that are there go: nothing was mirrored since
+    them, or the lane would not stand at that position. The new one has an author, so a key, of its
+    own: written late it counts for nothing beside that of another slot.
+    """
+    source, last = lane.id.source, record.starts[-1]
+    fold = view.fold(source.topic, source.partition)
+    is_same_place = last.position == decided.position
     start = StartEntry(
         topic=source.topic,
         partition=source.partition,
-        position=at.position,
-        author=author if replaced is None else replaced.author,
-        source_offset=wanted.source_offset,
-        target_offset=at.target_next_offset,
+        position=decided.position,
+        author=new_author(),
+        source_offset=decided.source_offset,
+        target_offset=target_offset,
         source_topic_id=lane.source_topic_id,
-        target_topic_id=last.target_topic_id if last is not None else None,
-        at_ms=at_ms,
-        adopted=replaced is not None and replaced.adopted,
+        target_topic_id=last.target_topic_id,
+        at_ms=now_ms(),
+        adopted=is_same_place and last.adopted,
     )
-    return _Begun(lane=lane, start=start, losses=_losses(wanted, at_ms), replaced=replaced)
+    gone = [
+        Tombstone(key=key)
+        for key in (() if fold is None else fold.starts)
+        if key.position == decided.position
+    ]
+    return [*_losses(source, decided), *gone, start]
 
 
-def _losses(wanted: NewStart, at_ms: int) -> tuple[LossEntry, ...]:
-    if wanted.lost is None:
+def _losses(source: TopicPartition, decided: DecidedStart) -> tuple[LossEntry, ...]:
+    if decided.lost is None:
         return ()
-    source = wanted.lane.id.source
     loss = LossEntry(
         topic=source.topic,
         partition=source.partition,
-        position=wanted.at.position,
-        lost=wanted.lost,
+        position=decided.position,
+        lost=decided.lost,
         reason=StallReason.RETENTION_OVERRUN,
-        at_ms=at_ms,
+        at_ms=decided.at_ms,
     )
     return (loss,)
 
 
-async def _last_positions(
-    view: LedgerView, target: Cluster, begun: Sequence[_Begun]
-) -> dict[TopicPartition, int | BrokerError]:
-    """After the last record of each lane that its target's leader remembers; 0 if none."""
-    near = {each.lane.target: each.start.position for each in begun}
-    if view.flow is None:
-        return dict.fromkeys(near, 0)
-    await target.refresh({each.topic for each in near})
-    sequences = await target.last_sequences(list(near), view.flow.producer_id)
-    ends: dict[TopicPartition, int | BrokerError] = {}
-    for at, sequence in sequences.items():
-        if isinstance(sequence, BrokerError):
-            ends[at] = sequence
-        else:
-            ends[at] = 0 if sequence < 0 else position_from_sequence(sequence, near[at])
-    return ends
+def _subject(source: TopicPartition) -> str:
+    return f"new-start/{source.topic}/{source.partition}"

@@ -67,7 +67,7 @@ class LedgerService:
         """As `LedgerAccess.claim`."""
         return self._call(self._access.claim(flow, entry, over))
 
-    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[bool | BrokerError]:
+    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[BrokerError | None]:
         """As `LedgerAccess.skip`."""
         return self._call(self._access.skip(flow, overrun))
 

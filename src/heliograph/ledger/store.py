@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final
 
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -25,6 +25,8 @@ from heliograph.ledger.writer import LedgerWriter
 from heliograph.model import TopicName, TopicPartition
 from heliograph.wire.batch import BatchHeader
 
+WRITE_S_MAX: Final = 10.0
+"""How long a lane that looks for its place waits for what it writes; longer, and it says so."""
 READ_AGAIN_AFTER_S: Final = 600.0
 """Tombstones stay for `delete.retention.ms`, 900 s. Whoever did not look for so long may have
 missed one, and reads all of the ledger again."""
@@ -182,18 +184,26 @@ class LedgerStore:
         """Write and wait until it is durable, however long the cluster takes."""
         await self._writer.until_durable(self.write_soon(entries))
 
-    async def write_or_refuse(self, entries: Iterable[Entry | Tombstone]) -> None:
-        """As `write`, but raises where only an operator can end the wait (`NotAuthorised`, ...).
+    async def write_or_refuse(
+        self, entries: Iterable[Entry | Tombstone], timeout_s: float | None = None
+    ) -> None:
+        """As `write`, but raises where only an operator can end the wait (`NotAuthorised`, ...),
+        and where it takes too long.
 
         The entries stay queued and are written once they may be: what is repeated is harmless.
         """
-        await self._writer.until_durable(self.write_soon(entries), unless_refused=True)
+        ticket = self.write_soon(entries)
+        durable = self._writer.until_durable(ticket, unless_refused=True)
+        await (durable if timeout_s is None else self._in_time(durable, timeout_s))
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all that was queued is durable; `MirrorError` if that takes too long."""
+        await self._in_time(self._writer.until_durable(self._writer.tickets), timeout_s)
+
+    async def _in_time(self, durable: Awaitable[None], timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                await self._writer.until_durable(self._writer.tickets)
+                await durable
         except TimeoutError as exc:
             raise self.problem or BrokerUnreachable(
                 f"{self._topic}: not written in {timeout_s:g} s"

@@ -54,6 +54,22 @@ def test_a_source_that_lost_what_was_mirrored_before_the_first_head_stalls_its_l
     assert refused(found) == (StallReason.LOG_TRUNCATED, MIRRORED)
 
 
+def test_a_source_that_ends_just_before_the_last_record_stalls_its_lane() -> None:
+    """It had shown as not reachable until more was written to it."""
+    stage = Stage()
+    append(stage, KNOWN)
+    epoch = stage.read.epoch
+    append(stage, 1)
+    append(stage, MIRRORED - KNOWN - 1)
+    stage.own(0, MIRRORED)
+    stage.read.truncate(KNOWN + 1)
+    append(stage, MIRRORED - KNOWN - 2, later_ms=1)
+
+    found = stage.resume(start(), replace(head(KNOWN, KNOWN), source_leader_epoch=epoch))
+
+    assert refused(found) == (StallReason.LOG_TRUNCATED, MIRRORED)
+
+
 def test_a_source_that_kept_what_was_mirrored_before_the_first_head_lets_its_lane_go_on() -> None:
     stage = Stage()
     append(stage, MIRRORED)

@@ -380,7 +380,7 @@ def test_a_stall_is_counted_once_while_it_lasts() -> None:
 
     for _ in range(3):
         scene.machine.failed(scene.lane, NotAuthorised("no WRITE"))
-        scene.machine._looked_up(scene.lane, NotAuthorised("no WRITE"))
+        scene.machine._looked_up(scene.lane, Resuming(), NotAuthorised("no WRITE"))
 
     assert scene.lane.flow.counted.stalls == {"not authorised": 1}
 

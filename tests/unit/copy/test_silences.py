@@ -179,3 +179,18 @@ def test_a_link_that_is_known_to_be_longer_is_given_longer() -> None:
     far.heard(10.0)
 
     assert (near.overdue_s, far.overdue_s) == (5.0, 30.0)
+
+
+def test_a_lane_that_leaves_its_slot_waits_for_its_head_while_the_ledger_is_not_written() -> None:
+    """It is fetched no more, and showed `copying` while the ledger could not be reached."""
+    sides = Sides()
+    ledger: Any = sides.lane.flow.ledger
+    sides.lane.source_seen.end_offset = 10
+    ledger.writing_since_s = monotonic_s() - 8
+    shown = [sides.look()]
+    sides.lane.retiring = True
+    shown.append(sides.look())
+    ledger.writing_since_s = None
+    shown.append(sides.look())
+
+    assert shown == ["copying", "waiting: ledger write", "copying"]

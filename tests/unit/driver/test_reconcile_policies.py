@@ -12,7 +12,8 @@ import pytest
 from heliograph import model
 from heliograph.broker.clients import Clients
 from heliograph.config.schema import ClusterConfig, FlowConfig, MirrorConfig
-from heliograph.driver import reconcile
+from heliograph.driver import policies, reconcile
+from heliograph.driver.policies import DECIDED_S
 from heliograph.driver.reconcile import Reconciler
 from heliograph.errors import BrokerError, BrokerUnreachable, CorruptBatch, PluginFailed
 from heliograph.ledger.leadership import Trouble
@@ -57,11 +58,11 @@ class Ledgers:
     def __init__(self, refused: Mapping[int, BrokerError] | None = None) -> None:
         """`refused` is what the target answers for a partition."""
         self.decided: list[str] = []
-        self.refused: Mapping[int, bool | BrokerError] = refused or {}
+        self.refused: Mapping[int, BrokerError] = refused or {}
 
-    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[bool | BrokerError]:
+    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[BrokerError | None]:
         self.decided.append(" ".join(f"skip {at.lost.start}-{at.lost.end}" for at in overrun))
-        return [self.refused.get(at.lane.id.source.partition, True) for at in overrun]
+        return [self.refused.get(at.lane.id.source.partition) for at in overrun]
 
     def restart(self, flow: FlowId, lanes: Sequence[Waiting]) -> list[TopicId | BrokerError]:
         self.decided.append(" ".join(f"restart at {each.at.position}" for each in lanes))
@@ -160,7 +161,6 @@ def test_a_lane_that_waits_for_an_operator_is_done(stall: Stalled) -> None:
 
 
 def test_one_stall_is_decided_on_once_even_when_it_is_reported_for_the_lanes_next_topic() -> None:
-    """A second start at the same position would take away what was mirrored since the first."""
     ledgers = Ledgers()
     made, slots = reconciler(ledgers, acts=True), Slots(RECREATED)
 
@@ -265,6 +265,21 @@ def test_lanes_that_copy_are_waited_for_where_another_topic_cannot_be_created() 
     assert ended == [False, True]
 
 
+def test_a_stall_that_lasts_is_decided_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision for a place that the lane had left waits for nobody: the next one helps."""
+    ledgers, slots, now_s = Ledgers(), Slots(OVERRUN), 1_000.0
+    made = reconciler(ledgers, acts=True)
+    monkeypatch.setattr(policies, "monotonic_s", lambda: now_s)
+    decided = []
+    for after_s in (0.0, DECIDED_S - 1, 2.0, 1.0):
+        now_s += after_s
+        followed(made, slots)
+        decided.append(len(ledgers.decided))
+
+    assert decided == [1, 1, 2, 2]
+    assert slots.resumed == 2
+
+
 class Failing(Ledgers):
     """Raises what it has, once for each."""
 
@@ -272,7 +287,7 @@ class Failing(Ledgers):
         super().__init__()
         self.problems = list(problems)
 
-    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[bool | BrokerError]:
+    def skip(self, flow: FlowId, overrun: Sequence[Overrun]) -> list[BrokerError | None]:
         if self.problems:
             raise self.problems.pop(0)
         return super().skip(flow, overrun)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
-from heliograph.errors import BrokerUnreachable
+from heliograph.errors import BrokerError, BrokerUnreachable
 from heliograph.ledger.access import LedgerAccess, within
-from heliograph.ledger.entries import Entry, FlowEntry, StartEntry, ledger_topic
-from heliograph.ledger.new_starts import Overrun
-from heliograph.ledger.view import LaneRecord
+from heliograph.ledger.entries import FlowEntry, ledger_topic
+from heliograph.ledger.new_starts import Overrun, decided_start
+from heliograph.ledger.view import LedgerView
 from heliograph.model import (
     ClusterAlias,
     FlowId,
@@ -23,8 +23,7 @@ from heliograph.model import (
     OffsetRange,
     TopicPartition,
 )
-from tests.kit.fake_cluster import Asked, FakeCluster
-from tests.kit.fake_records import append_own
+from tests.kit.fake_cluster import FakeCluster
 from tests.kit.lane_records import TOPIC, start
 
 FLOW = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
@@ -34,43 +33,17 @@ LANE = Lane(id=LaneId(flow=FLOW, source=AT), target=AT, source_topic_id=None)
 LOST = OffsetRange(start=10, end=30)
 
 
-@dataclass(slots=True)
-class Decision:
-    """A lane of ten records that lost the next twenty, and a driver that gives those up."""
-
-    target: FakeCluster = field(default_factory=FakeCluster)
-    late_records: int = 0
-    """Of what the lane had next, appended by a slot that was given up, once the start is there."""
-
-    def decide(self, *entries: Entry) -> tuple[bool, LaneRecord]:
-        self.target.create(TOPIC)
-        self.target.create(ledger_topic(FLOW.source), is_compacted=True)
-        append_own(self.target.log(AT), PRODUCER, 0, 10)
-        return asyncio.run(self._decide(entries))
-
-    async def _decide(self, entries: tuple[Entry, ...]) -> tuple[bool, LaneRecord]:
-        access = LedgerAccess({})
-        access._clusters._opened[FLOW.target, "producer"] = self.target
-        try:
-            await access.note(FLOW, [_flow_entry(), *entries])
-            self.target.before = self._append_late
-            (stands,) = await access.skip(FLOW, [Overrun(lane=LANE, at=_progress(), lost=LOST)])
-            record = (await access.view(FLOW)).begun_lane(TOPIC, 0)
-        finally:
-            await access.close()
-        assert record is not None
-        assert isinstance(stands, bool)
-        return stands, record
-
-    def _append_late(self, asked: Asked) -> None:
-        if asked.name == "describe_producers" and self.late_records:
-            append_own(self.target.log(AT), PRODUCER, 10, self.late_records)
-
-
 def _flow_entry() -> FlowEntry:
     return FlowEntry(
         flow=FLOW, producer_id=PRODUCER, producer_epoch=0, source_cluster_id="", created_ms=1
     )
+
+
+def _target(partitions: int) -> FakeCluster:
+    target = FakeCluster()
+    target.create(TOPIC, partitions)
+    target.create(ledger_topic(FLOW.source), is_compacted=True)
+    return target
 
 
 def _progress() -> LaneProgress:
@@ -85,54 +58,76 @@ def _progress() -> LaneProgress:
     )
 
 
-def test_what_is_given_up_is_counted_and_the_lane_goes_on_behind_it() -> None:
-    stands, record = Decision().decide(start())
+def test_what_is_given_up_is_noted_for_the_slots_and_changes_nothing_by_itself() -> None:
+    """They have seen where the lane stands when they begin it; the driver has not."""
+    target = _target(1)
 
-    assert stands
-    assert [loss.lost for loss in record.losses] == [LOST]
-    assert record.runs.source_offset_at(10) == 30
+    async def decide() -> tuple[list[BrokerError | None], LedgerView]:
+        access = LedgerAccess({})
+        access._clusters._opened[FLOW.target, "producer"] = target
+        try:
+            await access.note(FLOW, [_flow_entry(), start()])
+            answers = await access.skip(FLOW, [Overrun(lane=LANE, at=_progress(), lost=LOST)])
+            return answers, await access.view(FLOW)
+        finally:
+            await access.close()
+
+    answers, view = asyncio.run(decide())
+
+    record = view.begun_lane(TOPIC, 0)
+    assert answers == [None]
+    assert record is not None
+    assert (len(record.starts), record.losses) == (1, ())
+    found = decided_start(view, LANE, record, 10)
+    assert found is not None
+    assert (found.source_offset, found.lost) == (30, LOST)
+    assert decided_start(view, LANE, record, 11) is None
 
 
-@pytest.mark.parametrize("before", [start(), start(position=10, source=10, target=10)])
-def test_a_start_is_taken_back_where_the_log_went_on_by_itself(before: StartEntry) -> None:
-    """A slot that was given up had sent the next three records before they were deleted: the
-    position behind them is not three records behind what was given up."""
-    first = [start()] if before.position else []
+def test_a_lane_that_the_ledger_does_not_know_is_not_decided_on_and_the_others_are() -> None:
+    unknown = replace(LANE, id=replace(LANE.id, source=replace(AT, partition=7)))
+    target = _target(1)
 
-    stands, record = Decision(late_records=3).decide(*first, before)
+    async def decide() -> list[BrokerError | None]:
+        access = LedgerAccess({})
+        access._clusters._opened[FLOW.target, "producer"] = target
+        try:
+            await access.note(FLOW, [_flow_entry(), start()])
+            wanted = [Overrun(lane=each, at=_progress(), lost=LOST) for each in (unknown, LANE)]
+            return await access.skip(FLOW, wanted)
+        finally:
+            await access.close()
 
-    assert not stands
-    assert record.losses == ()
-    assert record.runs.source_offset_at(13) == 13
-    assert record.starts[-1] == before
+    refused, decided = asyncio.run(decide())
+
+    assert str(refused) == "A->B/orders-7: the ledger has no start of it"
+    assert decided is None
 
 
 def test_many_lanes_are_decided_on_with_as_many_requests_as_one() -> None:
     asked = [_asked_for(lanes) for lanes in (1, 50)]
 
     assert asked[0] == asked[1]
-    assert asked[0]["produce"] == asked[0]["describe_producers"] == 1
+    assert asked[0]["produce"] == 1
 
 
 def _asked_for(count: int) -> Counter[str]:
     """The requests that it takes to give up records of so many lanes."""
-    target = FakeCluster()
-    target.create(TOPIC, count)
-    target.create(ledger_topic(FLOW.source), is_compacted=True)
-    wanted = []
+    target, wanted, starts = _target(count), [], []
     for number in range(count):
         at = replace(AT, partition=number)
         lane = replace(LANE, id=replace(LANE.id, source=at), target=at)
         wanted.append(Overrun(lane=lane, at=replace(_progress(), lane=lane.id), lost=LOST))
+        starts.append(replace(start(), partition=number))
 
     async def decide() -> Counter[str]:
         access = LedgerAccess({})
         access._clusters._opened[FLOW.target, "producer"] = target
         try:
-            await access.note(FLOW, [_flow_entry()])
+            await access.note(FLOW, [_flow_entry(), *starts])
             await access.view(FLOW)
             target.asked.clear()
-            assert await access.skip(FLOW, wanted) == [True] * count
+            assert await access.skip(FLOW, wanted) == [None] * count
             return Counter(asked.name for asked in target.asked)
         finally:
             await access.close()

@@ -72,6 +72,26 @@ def test_a_ledger_that_ends_before_what_was_read_is_refused() -> None:
     on_ledger(act)
 
 
+def test_a_write_that_takes_too_long_says_why_and_is_written_later_all_the_same() -> None:
+    """A lane that was to begin showed `starting` for as long as its ledger could not be written."""
+
+    async def act(cluster: FakeCluster, store: LedgerStore) -> None:
+        await store.write([head_entry("orders", records=1)])
+        cluster.topics[NAME].leaderless.add(0)
+
+        with pytest.raises(LeaderMoved, match="no leader"):
+            await store.write_or_refuse([head_entry("orders", records=2)], 0.3)
+
+        cluster.topics[NAME].leaderless.clear()
+        await store.flush(10.0)
+        await store.catch_up()
+        found = store.view.lane(ORDERS.topic, 0)
+        assert found is not None
+        assert found.head == head_entry("orders", records=2)
+
+    on_ledger(act)
+
+
 def test_a_leader_that_does_not_show_all_records_yet_is_waited_for() -> None:
     """Elected between the look at the end and the read: lanes that were given back to a slot at
     that moment passed for lanes that had never begun."""
