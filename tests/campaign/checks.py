@@ -57,6 +57,8 @@ class LaneFacts:
     incarnation: int
     """Of the source's topic now."""
     compacted: bool
+    both_ways: bool
+    """Under one name on both sides, each of which takes writes."""
     sent: Sequence[Sent]
     target: Sequence[Rec]
     find: Callable[[bytes], Sent | None]
@@ -137,6 +139,10 @@ def _aborted(facts: LaneFacts) -> Iterator[str]:
     for rec, sent in _copies(facts):
         if sent.fate is Fate.ABORTED:
             yield f"{_at(rec, sent)} was aborted"
+        # The source has all that it ever had, and has not this one.
+        is_whole = not facts.cuts and not facts.compacted and sent.incarnation == facts.incarnation
+        if sent.fate is Fate.UNKNOWN and is_whole:
+            yield f"{_at(rec, sent)} was not committed, its writer was told an error"
 
 
 def _too_early(facts: LaneFacts) -> Iterator[str]:
@@ -267,6 +273,9 @@ def _map(facts: LaneFacts) -> Iterator[str]:
             yield f"source offset {source} is at {target}, the map says {there}"
         if back != Exact(offset=source):
             yield f"target offset {target} came from {source}, the map says {back}"
+    if facts.both_ways:
+        # What is between them are records of the other side, which go on elsewhere there.
+        return
     # Offsets that hold no record lead to the next one.
     offsets = [source for source, _ in pairs]
     for asked in range(offsets[0], offsets[-1]):

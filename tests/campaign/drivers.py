@@ -26,6 +26,7 @@ ON_SPARK: Final = ("-c", _ELSEWHERE + "from heliograph.cli.app import main; main
 ON_THREADS: Final = ("-c", _ELSEWHERE + "from tests.kit.without_spark import main; main()")
 _ANSWER_S: Final = 5.0
 _END_S_MAX: Final = 120.0
+_LED_S_MAX, _POLL_S = 8.0, 0.2
 
 
 class NoAnswer(Exception):
@@ -110,25 +111,25 @@ class Drivers:
             self.current.append(driver)
             self.every.append(driver)
 
-    def leader(self) -> Driver:
-        """The one that leads most flows; `NoAnswer` where none does just now."""
-        counts = {driver: len(self.led_by(driver)) for driver in self.answering()}
-        found = max(counts, key=lambda driver: counts[driver], default=None)
-        if found is None or counts[found] == 0:
-            raise NoAnswer("no driver says that it leads")
-        return found
+    def leader(self, flow: str = "") -> Driver:
+        """The one that leads the flow, or else most of them; `NoAnswer` where none comes to."""
+        deadline_s = time.monotonic() + _LED_S_MAX
+        while time.monotonic() < deadline_s:
+            counts = {driver: len(led) for driver, led in self._led().items() if flow in (*led, "")}
+            found = max(counts, key=lambda driver: counts[driver], default=None)
+            if found is not None and counts[found]:
+                return found
+            time.sleep(_POLL_S)
+        raise NoAnswer(f"no driver says that it leads {flow or 'anything'}")
+
+    def _led(self) -> dict[Driver, set[str]]:
+        return {driver: self.led_by(driver) for driver in self.answering()}
 
     def led_by(self, driver: Driver) -> set[str]:
         with suppress(NoAnswer):
             flows = driver.get("/v1/flows")["flows"]
             return {each["flow"] for each in flows if each["state"] == "leading"}
         return set()
-
-    def leader_of(self, flow: str) -> Driver:
-        for driver in self.answering():
-            if flow in self.led_by(driver):
-                return driver
-        raise NoAnswer(f"no driver says that it leads {flow}")
 
     def answering(self) -> list[Driver]:
         return [each for each in self.current if not each.is_stopped and not each.has_ended]
@@ -157,7 +158,6 @@ class Drivers:
 
     def await_leaders(self, flows: Sequence[str], timeout_s: float) -> None:
         def all_led() -> bool:
-            led = set[str]().union(*(self.led_by(driver) for driver in self.answering()))
-            return set(flows) <= led
+            return set(flows) <= set[str]().union(*self._led().values())
 
         wait_until(all_led, f"a leader of each of {flows}", timeout_s=timeout_s, poll_s=0.2)

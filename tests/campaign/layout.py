@@ -11,6 +11,7 @@ from heliograph.config.sections import IDENTITY_POLICY
 from heliograph.model import ClusterAlias, FlowId
 from heliograph_tools.localkafka.cluster import LocalCluster
 from heliograph_tools.localkafka.spec import login_line
+from tests.campaign import plan
 from tests.campaign.changes import changed_content
 from tests.campaign.truth import Content
 from tests.kit.mirror import RECORDS_ONLY, write_config
@@ -20,6 +21,10 @@ MIRROR_USER: Final = "mirror"
 GROUPS: Final = "moves-.*"
 FOLLOWED: Final = "file.delete.delay.ms"
 """The one setting of topics that a campaign changes on the source and looks for on the target."""
+PIPED: Final = "from-pipeline"
+"""Topic of the target that the pipeline writes."""
+PIPED_BYTES: Final = 50
+"""The pipeline takes larger values only."""
 _ALIASES: Final = {"A": "A", "B": "B", "C": "A", "P": "A", "Q": "B"}
 """By alias, the cluster: flows of other rules between the same two clusters need other names."""
 
@@ -63,6 +68,8 @@ def channels_of(workload: str, topic: str) -> tuple[Channel, ...]:
                 flow=flow, topic=topic, target_topic=f"C.{topic}", expected=changed_content
             )
             return (there,)
+        case plan.PIPELINE:
+            return ()
         case "both":
             return tuple(
                 Channel(flow=flow_of(name), topic=topic, target_topic=topic, both_ways=True)
@@ -76,9 +83,9 @@ def channels_of(workload: str, topic: str) -> tuple[Channel, ...]:
             return (one,)
 
 
-def flows_of(workloads: Sequence[str]) -> dict[str, dict[str, str]]:
+def flows_of(workloads: Sequence[str], folder: Path) -> dict[str, dict[str, str]]:
     """The flows that these workloads need, with their rules."""
-    plain = [name for name in workloads if name not in ("changed", "both")]
+    plain = [name for name in workloads if name not in ("changed", "both", plan.PIPELINE)]
     bold = {
         "on.topic.recreated": "restart",
         "on.retention.overrun": "skip",
@@ -97,8 +104,19 @@ def flows_of(workloads: Sequence[str]) -> dict[str, dict[str, str]]:
         "refresh.groups.interval.seconds": "2",
     }
     flows = {}
-    if plain:
-        flows["A->B"] = {"topics": ", ".join(f"{name}-.*" for name in plain), **bold}
+    if plain or plan.PIPELINE in workloads:
+        topics = ", ".join(f"{name}-.*" for name in plain or ["none"])
+        flows["A->B"] = {"topics": topics, **bold}
+    if plan.PIPELINE in workloads:
+        flows["A->B"] |= {
+            "pipeline.piped.topics": f"{plan.PIPELINE}-.*",
+            "pipeline.piped.sql": (
+                "SELECT key, value, headers, timestamp FROM records "
+                f"WHERE length(value) > {PIPED_BYTES}"
+            ),
+            "pipeline.piped.target.topic": PIPED,
+            "pipeline.piped.folder": str(folder / "piped"),
+        }
     if "changed" in workloads:
         flows["C->B"] = {
             "topics": "changed-.*",
@@ -122,7 +140,7 @@ def write_file(
     more: Mapping[str, str],
 ) -> Path:
     """The mirror's file; its password on each cluster is in a file of its own."""
-    flows = flows_of(workloads)
+    flows = flows_of(workloads, folder)
     aliases = dict.fromkeys(alias for flow in flows for alias in flow.split("->"))
     replicas = str(len(next(iter(clusters.values())).brokers))
     top = {

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-WORKLOADS: Final = ("plain", "compacted", "transactional", "foreign", "changed", "both")
+PIPELINE: Final = "pipeline"
+"""A query of Spark's over the source's records; the one workload that no lane carries."""
+WORKLOADS: Final = ("plain", "compacted", "transactional", "foreign", "changed", "both", PIPELINE)
 _WORKLOAD_SHARE: Final = 0.7
 _KIND_SHARE: Final = 0.65
 _WORKLOADS_MIN, _KINDS_MIN = 2, 6
@@ -45,10 +47,17 @@ class Plan:
         return replace(self, operations=self.operations[start : start + count])
 
 
-def plan_of(seed: int, count: int, kinds: Sequence[str], weights: Sequence[float]) -> Plan:
-    """`kinds` are those that the machine can do; the plan of fewer operations is a prefix of it."""
+def plan_of(
+    seed: int,
+    count: int,
+    kinds: Sequence[str],
+    weights: Sequence[float],
+    workloads: Sequence[str] = WORKLOADS,
+) -> Plan:
+    """Kinds and workloads are those that the machine can do; the plan of fewer operations is a
+    prefix of it."""
     drawn = random.Random(f"swarm {seed}")
-    workloads = _some(drawn, WORKLOADS, _WORKLOAD_SHARE, _WORKLOADS_MIN)
+    drawn_workloads = _some(drawn, workloads, _WORKLOAD_SHARE, _WORKLOADS_MIN)
     chosen = _some(drawn, kinds, _KIND_SHARE, min(_KINDS_MIN, len(kinds)))
     weight = dict(zip(kinds, weights, strict=True))
     chance = random.Random(f"operations {seed}")
@@ -61,7 +70,7 @@ def plan_of(seed: int, count: int, kinds: Sequence[str], weights: Sequence[float
         )
         for index in range(count)
     ]
-    return Plan(seed=seed, kinds=chosen, workloads=workloads, operations=tuple(operations))
+    return Plan(seed=seed, kinds=chosen, workloads=drawn_workloads, operations=tuple(operations))
 
 
 def _some(chance: random.Random, every: Sequence[str], share: float, least: int) -> tuple[str, ...]:

@@ -8,28 +8,24 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException
-
-from heliograph.errors import MirrorError
 from tests.campaign.checks import Finding
-from tests.campaign.drivers import NoAnswer
 from tests.campaign.journal import Journal
 from tests.campaign.operations import EVERY
 from tests.campaign.operations.kind import NotNow
 from tests.campaign.plan import Operation, Plan
 from tests.campaign.quiet import latencies, look
 from tests.campaign.watch import Watch
-from tests.campaign.world import Size, World, open_world
+from tests.campaign.world import UNKNOWN, Size, World, open_world
 from tests.kit.leaks import leaks_in_arguments, leaks_in_folder
 
-UNKNOWN: Final = (KafkaException, MirrorError, NoAnswer, OSError, TimeoutError)
-"""What may come in the midst of faults: nobody knows whether it was done. All else is a bug."""
 _BUGS: Final = re.compile(r"Traceback \(most recent|InvariantError|a bug|bug in|never awaited")
 _LINES_MAX: Final = 5
+_ERRORS_MAX: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +36,8 @@ class Pace:
     """Between two operations, on average."""
     quiet_every: int
     """Operations between two looks at everything."""
+    minutes_max: float = 60.0
+    """Then no other operation begins, and the last look is taken."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,6 +60,8 @@ class Played:
     """By kind of operation: of records sent after it and before the next one, from their
     acknowledgement to the sight of them on the target."""
     lane_states: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    """Lines of the drivers' logs that are errors, numbers left out."""
     findings: list[str] = field(default_factory=list)
     """Each with the operation after which it was found."""
 
@@ -77,23 +77,27 @@ def play(plan: Plan, size: Size, pace: Pace, folder: Path, journal: Journal) -> 
     journal.note("plan", size=asdict(size), pace=asdict(pace), **shape_of(plan))
     began_s = time.monotonic()
     counted: Counter[tuple[str, str]] = Counter()
-    with open_world(folder, size, plan.workloads, journal, plan.seed) as world:
-        watch = Watch(world.drivers, world.admins, lambda: world.lanes)
+    with ExitStack() as stack:
+        world = stack.enter_context(open_world(folder, size, plan.workloads, journal, plan.seed))
+        watch = stack.enter_context(
+            closing(Watch(world.drivers, world.admins, lambda: world.lanes))
+        )
         journal.note("begun", seconds=round(time.monotonic() - began_s, 1))
         for operation in plan.operations:
             world.wait(operation.pause * pace.pause_s)
             counted[operation.kind, _perform(world, operation)] += 1
             played.operations += 1
-            is_last = operation is plan.operations[-1]
+            is_late = time.monotonic() - began_s > pace.minutes_max * 60
+            is_last = is_late or operation is plan.operations[-1]
             if is_last or played.operations % pace.quiet_every == 0:
                 found = [*look(world), *_told(world, watch)]
                 played.quiet_moments += 1
                 played.findings += [f"after operation {operation.index}: {each}" for each in found]
-                if found:
+                if found or is_late:
                     break
-        watch.close()
         _sum_up(played, world, plan, counted)
         played.lane_states = dict(watch.states)
+        played.errors = dict(_errors(world).most_common(_ERRORS_MAX))
     played.seconds = round(time.monotonic() - began_s, 1)
     journal.note("end", **asdict(played))
     return played
@@ -145,6 +149,11 @@ def _told(world: World, watch: Watch) -> list[Finding]:
             Finding(check="log", lane=driver.log.name, what=line) for line in lines[:_LINES_MAX]
         ]
     return found
+
+
+def _errors(world: World) -> Counter[str]:
+    lines = [line for driver in world.drivers.every for line in driver.run.complaints]
+    return Counter(re.sub(r"\d+", "N", line.partition(" ERROR ")[2])[:200] for line in lines)
 
 
 def shape_of(plan: Plan) -> dict[str, object]:

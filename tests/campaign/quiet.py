@@ -14,6 +14,7 @@ from heliograph.ledger.view import LaneRecord
 from heliograph.model import TopicName, TopicPartition
 from tests.campaign.checks import Finding, LaneFacts, Place, check_lane
 from tests.campaign.layout import FOLLOWED, Channel, flow_of
+from tests.campaign.piped import look_at_pipeline
 from tests.campaign.truth import Fate, Sent, settle
 from tests.campaign.watch import lane_rows, source_ends
 from tests.campaign.world import World
@@ -41,11 +42,11 @@ def look(world: World) -> list[Finding]:
         began_s = time.monotonic()
         late = _await_caught_up(world)
         caught_up_s = round(time.monotonic() - began_s, 1)
-        found = [*late, *_settings(world)]
+        found = list(late)
         lanes = 0
         if not late:
+            found += [*_settings(world), *look_at_pipeline(world)]
             snapshots = {name: _snapshot(world, name) for name in world.flows}
-            # The readers of the copies come to their ends too, or an early sight would be missed.
             for channel in world.channels:
                 for facts in _facts_of(world, channel, snapshots[str(channel.flow)]):
                     found += check_lane(facts)
@@ -135,6 +136,7 @@ def _facts_of(world: World, channel: Channel, snapshot: FlowSnapshot) -> Iterato
             partition=number,
             incarnation=incarnation,
             compacted=channel.compacted,
+            both_ways=channel.both_ways,
             sent=_in(sent, number),
             target=_rest(target, number),
             find=world.truth.find,

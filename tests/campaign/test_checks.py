@@ -36,6 +36,7 @@ def _lane(truth: Truth) -> LaneFacts:
         partition=0,
         incarnation=0,
         compacted=False,
+        both_ways=False,
         sent=sent,
         target=[_copy(each, number) for number, each in enumerate(sent)],
         find=truth.find,
@@ -110,6 +111,11 @@ def _one_aborted(lane: LaneFacts, _: Truth) -> LaneFacts:
     return lane
 
 
+def _one_never_committed(lane: LaneFacts, _: Truth) -> LaneFacts:
+    lane.sent[4].fate = Fate.UNKNOWN
+    return lane
+
+
 def _one_before_its_commit(lane: LaneFacts, _: Truth) -> LaneFacts:
     lane.sent[4].visible_s = 11.0
     return lane
@@ -176,6 +182,7 @@ def _a_group_that_reads_again(lane: LaneFacts, _: Truth) -> LaneFacts:
         (_one_of_another_topic, {"phantom"}),
         (_one_of_another_partition, {"phantom"}),
         (_one_aborted, {"G1a"}),
+        (_one_never_committed, {"G1a"}),
         (_one_before_its_commit, {"precommitted-read"}),
         (_one_changed, {"bytes"}),
         (_one_that_should_be_dropped, {"bytes"}),

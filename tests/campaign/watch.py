@@ -134,7 +134,8 @@ class Watch:
     def _judge(self, place: Place, driver: Driver, row: Mapping[str, Any], end: int | None) -> None:
         before = self._standing.pop(place, None)
         read = row["source_read_offset"]
-        if end is None or row["state"] in _SAYS_WHY or read >= end:
+        # A throttled lane names the decision.
+        if end is None or row["state"] in _SAYS_WHY or row["decisions"] or read >= end:
             self._told.discard(place)
             return
         now_s = time.monotonic()

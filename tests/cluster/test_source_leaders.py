@@ -6,8 +6,6 @@ that the lane reads from the wrong one.
 
 from __future__ import annotations
 
-import asyncio
-import datetime
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,17 +13,13 @@ from typing import Final
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
-from kio.schema.alter_partition_reassignments.v0 import request, response
 
-from heliograph.broker.cluster import Cluster
-from heliograph.config.clients import aiokafka_settings
 from heliograph.config.load import load_config
-from heliograph.config.schema import ClusterConfig
 from heliograph.inspect.dry_run import plan_flows
-from heliograph.model import ClusterAlias
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.inside import InsideMirror, running_inside
 from tests.kit.mirror import RECORDS_ONLY, Route, route, write_config
+from tests.kit.reassigning import reassign
 from tests.kit.records import numbered, produce
 from tests.kit.topics import admin_of, create_topic, wait_until
 
@@ -142,32 +136,7 @@ def _read_from(mirror: InsideMirror) -> list[int]:
 
 def _prefer(cluster: LocalCluster, topic: str, replicas: tuple[int, ...]) -> None:
     """The first of the replicas is the one that a preferred election makes the leader."""
-    message = request.AlterPartitionReassignmentsRequest(
-        timeout=datetime.timedelta(seconds=30),  # type: ignore[arg-type]
-        topics=(
-            request.ReassignableTopic(
-                name=topic,  # type: ignore[arg-type]
-                partitions=(
-                    request.ReassignablePartition(
-                        partition_index=0,  # type: ignore[arg-type]
-                        replicas=replicas,  # type: ignore[arg-type]
-                    ),
-                ),
-            ),
-        ),
-    )
-
-    async def ask() -> int:
-        alias = ClusterAlias("two")
-        config = ClusterConfig(alias=alias, bootstrap_servers=tuple(cluster.bootstrap.split(",")))
-        reached = Cluster(alias, config.bootstrap_servers, aiokafka_settings(config))
-        try:
-            answer = await reached.ask_any(message, response.AlterPartitionReassignmentsResponse)
-            return int(answer.responses[0].partitions[0].error_code)
-        finally:
-            reached.close()
-
-    assert asyncio.run(ask()) == 0
+    assert reassign(cluster, {(topic, 0): replicas}) == [0]
 
 
 def _elect_preferred(cluster: LocalCluster, topic: str) -> None:

@@ -15,6 +15,7 @@ from heliograph.groups.placement import GroupMove, Strategy, plan_group_offsets
 from heliograph.groups.snapshot import read_snapshot
 from tests.campaign.layout import Channel
 from tests.campaign.operations.kind import Detail, Kind, NotNow, one_channel_topic
+from tests.campaign.plan import PIPELINE
 from tests.campaign.truth import Fate, Sent
 from tests.campaign.watch import source_ends
 from tests.campaign.world import GroupLook, World
@@ -54,7 +55,7 @@ def odd_times(world: World, chance: random.Random) -> Detail:
 
 def hang(world: World, chance: random.Random) -> Detail:
     """A transaction stays open, and readers of committed records wait behind it."""
-    workload, topic = one_channel_topic(world, chance, but=("compacted",))
+    workload, topic = one_channel_topic(world, chance, but=("compacted", PIPELINE))
     some = _records(world, chance, workload, topic, chance.randint(1, 10), 50)
     commits, seconds = chance.random() < 0.5, chance.uniform(*_HANGS_S)
     name = f"hanging-{world.next_number()}"
@@ -142,7 +143,7 @@ def _burst(
     settings: dict[str, Any],
     at_ms: int | None = None,
 ) -> dict[str, object]:
-    workload, topic = one_channel_topic(world, chance)
+    workload, topic = one_channel_topic(world, chance, but=())
     some = _records(world, chance, workload, topic, count, value_bytes, at_ms)
     acked = write_once(world.clusters[some[0].cluster], some, settings)
     return {"topic": topic, "records": count, "acknowledged": acked}

@@ -26,6 +26,13 @@ def rotate(world: World, chance: random.Random) -> Detail:
     number = world.next_number()
     word = world.remember(f"password {number} on {alias}", f"word-{secrets.token_hex(8)}")
     between_s = chance.uniform(0.0, 3.0)
+
+    def both_have_it() -> None:
+        _set(world, alias, word)
+        write_password(world.folder, alias, word)
+
+    # Whatever comes in between: the two must not stay apart.
+    world.later(between_s + 1.0, f"{alias} and the file may have other passwords", both_have_it)
     if file_first:
         write_password(world.folder, alias, word)
         time.sleep(between_s)

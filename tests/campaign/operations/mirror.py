@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
+import sys
 import urllib.parse
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from heliograph.audit.plan import AuditOptions
-from tests.campaign.drivers import Driver, NoAnswer
+from tests.campaign.drivers import NoAnswer
 from tests.campaign.layout import channels_of, flow_of
 from tests.campaign.operations.kind import Detail, Kind, NotNow, one_channel_topic
 from tests.campaign.world import World
 from tests.kit.auditing import audited
+from tests.kit.runs import ROOT
 
 _FROZEN_S: Final = (0.5, 12.0)
 _DECIDED_S: Final = (1, 8)
+_DRILL_S_MAX: Final = 120.0
+_DRILL_CODES: Final = (0, 1, 3)
 
 
 def kill_leader(world: World, chance: random.Random) -> Detail:
     """kill -9; the other takes over, and another takes its place."""
-    driver = _leading(world)
+    driver = world.drivers.leader()
     world.drivers.kill(driver)
     return {"driver": driver.log.stem}
 
@@ -35,7 +40,7 @@ def kill_any(world: World, chance: random.Random) -> Detail:
 
 def stop_leader(world: World, chance: random.Random) -> Detail:
     """SIGTERM: it drains first."""
-    driver = _leading(world)
+    driver = world.drivers.leader()
     code = world.drivers.stop(driver)
     return {"driver": driver.log.stem, "code": code}
 
@@ -93,7 +98,7 @@ def move(world: World, chance: random.Random) -> Detail:
 
 def resume(world: World, chance: random.Random) -> Detail:
     """All that was decided is taken back."""
-    driver = _leading(world)
+    driver = world.drivers.leader()
     ids = [(each["flow"], each["id"]) for each in driver.get("/v1/decisions")["decisions"]]
     answers = [
         driver.call("DELETE", f"/v1/decisions/{one}?flow={urllib.parse.quote(flow, safe='')}")[0]
@@ -107,7 +112,7 @@ def preview_failover(world: World, chance: random.Random) -> Detail:
     flow = chance.choice([name for name in world.flows if name not in ("P->Q", "Q->P")] or [""])
     if not flow:
         raise NotNow("no flow may be left")
-    driver = world.drivers.leader_of(flow)
+    driver = world.drivers.leader(flow)
     quoted = urllib.parse.quote(flow, safe="")
     status, answer = driver.call("POST", f"/v1/flows/{quoted}:failover?dry_run=true", {})
     if status >= 500:
@@ -151,8 +156,22 @@ def audit(world: World, chance: random.Random) -> Detail:
     return detail
 
 
-def _leading(world: World) -> Driver:
-    return world.drivers.leader()
+def drill(world: World, chance: random.Random) -> Detail:
+    """A failover is rehearsed by the command; it may fail while everything is broken."""
+    flows = [name for name in world.flows if name in ("A->B", "C->B")]
+    if not flows:
+        raise NotNow("no flow with groups")
+    flow = chance.choice(flows)
+    command = [sys.executable, "-m", "heliograph", "drill", str(world.file), "--flow", flow]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_DRILL_S_MAX, cwd=ROOT
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise TimeoutError(str(exc)) from exc
+    if "Traceback" in done.stderr or done.returncode not in _DRILL_CODES:
+        world.complaints.append(f"drill of {flow}: {done.returncode}: {done.stderr[-800:]}")
+    return {"flow": flow, "code": done.returncode, "said": done.stderr[-200:]}
 
 
 def _decide(
@@ -161,7 +180,7 @@ def _decide(
     workload, topic = one_channel_topic(world, chance)
     channel = chance.choice(channels_of(workload, topic))
     flow = str(channel.flow)
-    driver = world.drivers.leader_of(flow)
+    driver = world.drivers.leader(flow)
     quoted = urllib.parse.quote(flow, safe="")
     whole = {**body, "topics": [topic], "why": "the campaign"}
     status, answer = driver.call("POST", f"/v1/flows/{quoted}:{verb}", whole)
@@ -183,5 +202,6 @@ KINDS: Final = (
     Kind(name="resume", family="mirror", perform=resume),
     Kind(name="preview-failover", family="mirror", perform=preview_failover),
     Kind(name="reload", family="mirror", perform=reload),
+    Kind(name="drill", family="mirror", perform=drill, weight=0.3),
     Kind(name="audit", family="mirror", perform=audit, weight=0.5),
 )

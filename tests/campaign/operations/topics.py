@@ -12,6 +12,7 @@ from confluent_kafka.admin import NewPartitions
 
 from tests.campaign.layout import FOLLOWED, Channel, channels_of
 from tests.campaign.operations.kind import Detail, Kind, NotNow, one_channel_topic
+from tests.campaign.plan import PIPELINE
 from tests.campaign.watch import source_ends
 from tests.campaign.world import World
 from tests.kit.topics import delete_topic, set_topic_config
@@ -24,7 +25,11 @@ _SMALL_S: Final = (2.0, 10.0)
 
 def create(world: World, chance: random.Random) -> Detail:
     """The mirror finds it by itself."""
-    roomy = [each for each in world.workloads if len(world.topics[each]) < _TOPICS_MAX]
+    roomy = [
+        each
+        for each in world.workloads
+        if each != PIPELINE and len(world.topics[each]) < _TOPICS_MAX
+    ]
     if not roomy:
         raise NotNow("there are topics enough")
     name = world.add_topic(chance.choice(roomy), chance.randint(1, 3))
@@ -46,7 +51,7 @@ def grow(world: World, chance: random.Random) -> Detail:
 
 def recreate(world: World, chance: random.Random) -> Detail:
     """Deleted and created again under its name; what was not mirrored by then goes with it."""
-    workload, topic = one_channel_topic(world, chance, but=("both",))
+    workload, topic = one_channel_topic(world, chance, but=("both", PIPELINE))
     partitions = world.topics[workload][topic]
     with ExitStack() as stack:
         for writer in world.writers:
@@ -65,7 +70,7 @@ def recreate(world: World, chance: random.Random) -> Detail:
 
 def delete_records(world: World, chance: random.Random) -> Detail:
     """What retention does; whether it was mirrored by then is the mirror's luck."""
-    workload, topic = one_channel_topic(world, chance, but=("compacted", "both"))
+    workload, topic = one_channel_topic(world, chance, but=("compacted", "both", PIPELINE))
     source = world.admins["A"]
     places = [(topic, number) for number in range(world.topics[workload][topic])]
     ends = source_ends(source, places, committed=False)
@@ -105,7 +110,7 @@ def overrun(world: World, chance: random.Random) -> Detail:
 
 def change_setting(world: World, chance: random.Random) -> Detail:
     """A setting that the mirror follows."""
-    _, topic = one_channel_topic(world, chance, but=("both",))
+    _, topic = one_channel_topic(world, chance, but=("both", PIPELINE))
     value = str(chance.randint(20_000, 90_000))
     world.settings["A", topic] = value
     set_topic_config(world.clusters["A"], topic, {FOLLOWED: value})
@@ -114,7 +119,7 @@ def change_setting(world: World, chance: random.Random) -> Detail:
 
 def refuse_large(world: World, chance: random.Random) -> Detail:
     """The target takes small batches only for a while; larger ones wait, and say so."""
-    workload, topic = one_channel_topic(world, chance, but=("both",))
+    workload, topic = one_channel_topic(world, chance, but=("both", PIPELINE))
     (channel,) = channels_of(workload, topic)
     known = world.tails[channel.target].known
     if channel.target_topic not in known:
@@ -131,7 +136,7 @@ def refuse_large(world: World, chance: random.Random) -> Detail:
 
 
 def _bold(world: World, chance: random.Random) -> Channel:
-    workload, topic = one_channel_topic(world, chance, but=("compacted", "both"))
+    workload, topic = one_channel_topic(world, chance, but=("compacted", "both", PIPELINE))
     (channel,) = channels_of(workload, topic)
     return channel
 
