@@ -24,6 +24,7 @@ from tests.campaign.world import UNKNOWN, Size, World, open_world
 from tests.kit.leaks import leaks_in_arguments, leaks_in_folder
 
 _BUGS: Final = re.compile(r"Traceback \(most recent|InvariantError|a bug|bug in|never awaited")
+_GOES_ON: Final = re.compile(r"trying again|tried again|tries again")
 _LINES_MAX: Final = 5
 _ERRORS_MAX: Final = 40
 
@@ -79,12 +80,11 @@ def play(plan: Plan, size: Size, pace: Pace, folder: Path, journal: Journal) -> 
     counted: Counter[tuple[str, str]] = Counter()
     with ExitStack() as stack:
         world = stack.enter_context(open_world(folder, size, plan.workloads, journal, plan.seed))
-        watch = stack.enter_context(
-            closing(Watch(world.drivers, world.admins, lambda: world.lanes))
-        )
+        watch = stack.enter_context(closing(Watch(world.drivers, world.ends, lambda: world.lanes)))
+        stack.enter_context(world.undoing())
         journal.note("begun", seconds=round(time.monotonic() - began_s, 1))
         for operation in plan.operations:
-            world.wait(operation.pause * pace.pause_s)
+            time.sleep(operation.pause * pace.pause_s)
             counted[operation.kind, _perform(world, operation)] += 1
             played.operations += 1
             is_late = time.monotonic() - began_s > pace.minutes_max * 60
@@ -105,7 +105,6 @@ def play(plan: Plan, size: Size, pace: Pace, folder: Path, journal: Journal) -> 
 
 def _perform(world: World, operation: Operation) -> str:
     world.truth.operation = operation.index
-    world.due()
     world.journal.note("begin", index=operation.index, kind=operation.kind)
     began_s = time.monotonic()
     detail: Mapping[str, object]
@@ -144,11 +143,20 @@ def _told(world: World, watch: Watch) -> list[Finding]:
     leaks += leaks_in_arguments(processes, world.secrets)
     found += [Finding(check="secrets", lane="", what=what) for what in leaks]
     for driver in world.drivers.every:
-        lines = [line for line in driver.run.said.splitlines() if _BUGS.search(line)]
+        lines = unaccounted(driver.run.said)
         found += [
             Finding(check="log", lane=driver.log.name, what=line) for line in lines[:_LINES_MAX]
         ]
     return found
+
+
+def unaccounted(said: str) -> list[str]:
+    """Lines of a driver's log that are a bug's, and errors that do not say what happens next."""
+    return [
+        line
+        for line in said.splitlines()
+        if _BUGS.search(line) or (" ERROR " in line and not _GOES_ON.search(line))
+    ]
 
 
 def _errors(world: World) -> Counter[str]:

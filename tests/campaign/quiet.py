@@ -16,7 +16,7 @@ from tests.campaign.checks import Finding, LaneFacts, Place, check_lane
 from tests.campaign.layout import FOLLOWED, Channel, flow_of
 from tests.campaign.piped import look_at_pipeline
 from tests.campaign.truth import Fate, Sent, settle
-from tests.campaign.watch import lane_rows, source_ends
+from tests.campaign.watch import lane_rows
 from tests.campaign.world import World
 from tests.kit.records import Rec, read_all
 from tests.kit.topics import topic_config
@@ -85,11 +85,10 @@ def _behind(world: World) -> dict[str, str]:
         for number in range(world.partitions(channel))
     }
     ends: dict[tuple[str, str, int], int] = {}
-    for alias, admin in world.admins.items():
+    for alias, asked in world.ends.items():
         places = [(topic, number) for source, topic, number in wanted if source == alias]
-        if places:
-            found = source_ends(admin, places, committed=False)
-            ends |= {(alias, *place): end for place, end in found.items()}
+        found = asked.of(places, committed=False)
+        ends |= {(alias, *place): end for place, end in found.items()}
     rows = lane_rows(world.drivers)
     behind: dict[str, str] = {}
     for channel in world.channels:

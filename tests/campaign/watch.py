@@ -8,18 +8,20 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.campaign.drivers import Driver, Drivers, NoAnswer
 from tests.campaign.layout import Channel
 
 SILENT_S_MAX: Final = 10.0
 _LOOK_S: Final = 1.0
+_ANSWER_S_MAX: Final = 5.0
 _SAYS_WHY: Final = frozenset({"waiting", "stalled", "paused"})
 _LANES_MAX: Final = 10_000
 
@@ -53,20 +55,38 @@ def lane_rows(drivers: Drivers) -> dict[Place, tuple[Driver, Mapping[str, Any]]]
     return found
 
 
-def source_ends(
-    admin: AdminClient, places: list[tuple[str, int]], *, committed: bool = True
-) -> dict[tuple[str, int], int]:
-    """Where a reader comes to; of committed records, before the first open transaction."""
-    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
-    found: dict[tuple[str, int], int] = {}
-    for partition, answer in admin.list_offsets(asked, isolation_level=level).items():
-        try:
-            found[partition.topic, partition.partition] = answer.result(10).offset
-        except (KafkaException, TimeoutError):
-            # No leader just now, or the topic is gone: nothing is known of it.
-            continue
-    return found
+class Ends:
+    """Where the logs of a cluster end; one client for many questions."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._config = {**cluster.librdkafka_config, "log_level": 0}
+        self._admin = AdminClient(self._config)
+
+    def of(
+        self, places: Iterable[tuple[str, int]], *, committed: bool = True
+    ) -> dict[tuple[str, int], int]:
+        """Where a reader comes to; of committed records, before the first open transaction.
+
+        Without those that have no leader just now, or no topic: nothing is known of them.
+        """
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+        if not asked:
+            return {}
+        answers = self._admin.list_offsets(
+            asked, isolation_level=level, request_timeout=_ANSWER_S_MAX
+        )
+        found: dict[tuple[str, int], int] = {}
+        deadline_s = time.monotonic() + 2 * _ANSWER_S_MAX
+        for partition, answer in answers.items():
+            try:
+                end = answer.result(max(0.0, deadline_s - time.monotonic())).offset
+            except (KafkaException, TimeoutError):
+                # A client whose broker was stopped for long may not find it again.
+                self._admin = AdminClient(self._config)
+            else:
+                found[partition.topic, partition.partition] = end
+        return found
 
 
 class Watch:
@@ -75,10 +95,10 @@ class Watch:
     def __init__(
         self,
         drivers: Drivers,
-        admins: Mapping[str, AdminClient],
+        ends: Mapping[str, Ends],
         places: Callable[[], dict[Channel, int]],
     ) -> None:
-        self._drivers, self._admins, self._places = drivers, admins, places
+        self._drivers, self._ends, self._places = drivers, ends, places
         self._standing: dict[Place, Standing] = {}
         self._told: set[Place] = set()
         self._stop = threading.Event()
@@ -106,16 +126,13 @@ class Watch:
     def _look(self) -> None:
         places = self._places()
         ends = {
-            alias: source_ends(
-                admin,
-                [
-                    (channel.topic, number)
-                    for channel, count in places.items()
-                    if channel.source == alias
-                    for number in range(count)
-                ],
+            alias: asked.of(
+                (channel.topic, number)
+                for channel, count in places.items()
+                if channel.source == alias
+                for number in range(count)
             )
-            for alias, admin in self._admins.items()
+            for alias, asked in self._ends.items()
         }
         clusters = {(str(channel.flow), channel.topic): channel.source for channel in places}
         rows = lane_rows(self._drivers)

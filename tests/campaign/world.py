@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -31,6 +32,7 @@ from tests.campaign.layout import (
 from tests.campaign.plan import PIPELINE
 from tests.campaign.tail import Tail
 from tests.campaign.truth import Truth
+from tests.campaign.watch import Ends
 from tests.campaign.writers import Writer
 from tests.kit.clusters import FAST_START
 from tests.kit.leaks import Secrets
@@ -43,7 +45,7 @@ _COMPACTING: Final = {
     "max.compaction.lag.ms": "2000",
 }
 _FIRST_PARTITIONS: Final = 2
-_AGAIN_S: Final = 3.0
+_AGAIN_S, _UNDO_S = 3.0, 0.05
 UNKNOWN: Final = (KafkaException, MirrorError, NoAnswer, OSError, TimeoutError, AssertionError)
 """What may come in the midst of faults: nobody knows whether it was done. All else is a bug. An
 `AssertionError` is what the kit's waits raise when their time is over."""
@@ -76,6 +78,7 @@ class World:
     journal: Journal
     clusters: Mapping[str, LocalCluster]
     admins: Mapping[str, AdminClient]
+    ends: Mapping[str, Ends]
     proxies: Mapping[str, Sequence[TcpProxy]]
     """One before each broker, by cluster; only the mirror goes through them."""
     file: Path
@@ -97,6 +100,8 @@ class World:
     """What an operation saw that must not be."""
     hurt: set[tuple[str, int]] = field(default_factory=set)
     """Brokers that are down or stopped."""
+    turn: threading.RLock = field(default_factory=threading.RLock)
+    """Of whoever ends what is over."""
     made: int = 0
     """Topics, groups and clients made so far, for names."""
 
@@ -131,13 +136,40 @@ class World:
         return self.made
 
     def later(self, seconds: float, what: str, act: Callable[[], object]) -> None:
+        """What an operation does ends by itself, whatever else happens meanwhile."""
         self.undos.append(Undo(due_s=time.monotonic() + seconds, what=what, act=act))
+
+    @contextmanager
+    def undoing(self) -> Iterator[None]:
+        """What is over ends at its time, on a thread of its own."""
+        stop, failed = threading.Event(), list[BaseException]()
+
+        def run() -> None:
+            try:
+                while not stop.wait(_UNDO_S):
+                    self.due()
+            except BaseException as exc:  # noqa: BLE001 - raised again below
+                failed.append(exc)
+
+        thread = threading.Thread(target=run, name="undo", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        if failed:
+            raise failed[0]
 
     def due(self, *, everything: bool = False) -> list[Undo]:
         """End what is over, or all that was broken; what could not be ended just now."""
+        with self.turn:
+            return self._due(everything=everything)
+
+    def _due(self, *, everything: bool) -> list[Undo]:
         failed: list[Undo] = []
         now_s = time.monotonic()
-        for undo in [each for each in self.undos if everything or each.due_s <= now_s]:
+        for undo in [each for each in list(self.undos) if everything or each.due_s <= now_s]:
             self.undos.remove(undo)
             try:
                 undo.act()
@@ -150,13 +182,6 @@ class World:
         if not everything:
             self.undos += [replace(undo, due_s=now_s + _AGAIN_S) for undo in failed]
         return failed
-
-    def wait(self, seconds: float) -> None:
-        """Traffic and mirror go on, and what is over ends."""
-        end_s = time.monotonic() + seconds
-        while (left_s := end_s - time.monotonic()) > 0:
-            self.due()
-            time.sleep(min(0.05, left_s))
 
     def heal(self) -> None:
         """Nothing is broken any more, and every process is there."""
@@ -254,6 +279,7 @@ def open_world(
                 alias: AdminClient({**cluster.librdkafka_config, "log_level": 0})
                 for alias, cluster in clusters.items()
             },
+            ends={alias: Ends(cluster) for alias, cluster in clusters.items()},
             proxies=proxies,
             file=file,
             drivers=drivers,

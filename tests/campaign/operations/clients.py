@@ -17,7 +17,6 @@ from tests.campaign.layout import Channel
 from tests.campaign.operations.kind import Detail, Kind, NotNow, one_channel_topic
 from tests.campaign.plan import PIPELINE
 from tests.campaign.truth import Fate, Sent
-from tests.campaign.watch import source_ends
 from tests.campaign.world import GroupLook, World
 from tests.campaign.writers import producer_of, send, write_once
 from tests.kit.groups import commit
@@ -101,7 +100,7 @@ def move_group(world: World, chance: random.Random) -> Detail:
     channel = chance.choice(channels)
     group = f"moves-{world.next_number()}"
     places = [(channel.topic, number) for number in range(world.partitions(channel))]
-    ends = source_ends(world.admins[channel.source], places)
+    ends = world.ends[channel.source].of(places)
     at = {number: chance.randint(0, end) for (_, number), end in sorted(ends.items())}
     incarnation = world.truth.incarnation(channel.source, channel.topic)
     commit(world.clusters[channel.source], group, channel.topic, at)

@@ -13,7 +13,6 @@ from confluent_kafka.admin import NewPartitions
 from tests.campaign.layout import FOLLOWED, Channel, channels_of
 from tests.campaign.operations.kind import Detail, Kind, NotNow, one_channel_topic
 from tests.campaign.plan import PIPELINE
-from tests.campaign.watch import source_ends
 from tests.campaign.world import World
 from tests.kit.topics import delete_topic, set_topic_config
 
@@ -71,15 +70,14 @@ def recreate(world: World, chance: random.Random) -> Detail:
 def delete_records(world: World, chance: random.Random) -> Detail:
     """What retention does; whether it was mirrored by then is the mirror's luck."""
     workload, topic = one_channel_topic(world, chance, but=("compacted", "both", PIPELINE))
-    source = world.admins["A"]
     places = [(topic, number) for number in range(world.topics[workload][topic])]
-    ends = source_ends(source, places, committed=False)
+    ends = world.ends["A"].of(places, committed=False)
     share = chance.choice((0.3, 0.8, 1.0))
     asked = [TopicPartition(*place, int(end * share)) for place, end in ends.items() if end]
     if not asked:
         raise NotNow(f"{topic} is empty")
     begins: dict[int, int] = {}
-    for partition, answer in source.delete_records(asked).items():
+    for partition, answer in world.admins["A"].delete_records(asked).items():
         # Noted first: a request whose answer is lost may have been done.
         world.truth.deleted_before("A", topic, partition.partition, partition.offset)
         begins[partition.partition] = answer.result(_TIMEOUT_S).low_watermark
@@ -95,7 +93,7 @@ def overrun(world: World, chance: random.Random) -> Detail:
     try:
         time.sleep(chance.uniform(1.0, 3.0))
         places = [(channel.topic, number) for number in range(world.partitions(channel))]
-        ends = source_ends(world.admins["A"], places, committed=False)
+        ends = world.ends["A"].of(places, committed=False)
         asked = [TopicPartition(*place, end) for place, end in ends.items() if end]
         for partition in asked:
             world.truth.deleted_before("A", channel.topic, partition.partition, partition.offset)
