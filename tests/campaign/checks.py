@@ -278,10 +278,13 @@ def _map(facts: LaneFacts) -> Iterator[str]:
         return
     # Offsets that hold no record lead to the next one.
     offsets = [source for source, _ in pairs]
+    # Copies whose place on the source nobody knows any more: its writer was told an error, and it
+    # was compacted away since. The map may know better.
+    lost_sight = {rec.offset for rec, sent in _copies(facts) if sent.offset is None}
     for asked in range(offsets[0], offsets[-1]):
         place = bisect_left(offsets, asked)
         answer = facts.offset_map.to_target(asked)
-        if isinstance(answer, Unsafe) or answer.offset != pairs[place][1]:
+        if isinstance(answer, Unsafe) or answer.offset not in {pairs[place][1], *lost_sight}:
             yield f"source offset {asked} goes on at {pairs[place][1]}, the map says {answer}"
 
 

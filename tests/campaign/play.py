@@ -23,8 +23,13 @@ from tests.campaign.watch import Watch
 from tests.campaign.world import UNKNOWN, Size, World, open_world
 from tests.kit.leaks import leaks_in_arguments, leaks_in_folder
 
-_BUGS: Final = re.compile(r"Traceback \(most recent|InvariantError|a bug|bug in|never awaited")
-_GOES_ON: Final = re.compile(r"trying again|tried again|tries again")
+_BUGS: Final = re.compile(
+    r"Traceback \(most recent|InvariantError|a bug|bug in|never awaited|stalled: bug"
+)
+_GOES_ON: Final = re.compile(
+    r"trying again|tried again|tries again|: stalled: |: cluster \w+(, broker [^ ]+)?: "
+)
+"""Errors that name what cannot be reached, or the lane's reason; all others are told."""
 _LINES_MAX: Final = 5
 _ERRORS_MAX: Final = 40
 

@@ -43,7 +43,7 @@ def look(world: World) -> list[Finding]:
         late = _await_caught_up(world)
         caught_up_s = round(time.monotonic() - began_s, 1)
         found = list(late)
-        lanes = 0
+        lanes = lost = 0
         if not late:
             found += [*_settings(world), *look_at_pipeline(world)]
             snapshots = {name: _snapshot(world, name) for name in world.flows}
@@ -51,6 +51,7 @@ def look(world: World) -> list[Finding]:
                 for facts in _facts_of(world, channel, snapshots[str(channel.flow)]):
                     found += check_lane(facts)
                     lanes += 1
+                    lost += sum(each.end - each.start for each in facts.losses)
         found += [
             Finding(check="nonmonotonic-poll", lane=alias, what=what)
             for alias, tail in world.tails.items()
@@ -60,6 +61,7 @@ def look(world: World) -> list[Finding]:
             "quiet",
             caught_up_s=caught_up_s,
             lanes=lanes,
+            lost_offsets=lost,
             records=world.truth.count,
             findings=[str(each) for each in found],
         )

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from heliograph_tools.localkafka.cluster import LocalCluster
 from tests.campaign.truth import Fate, Sent, Truth
 
-_FLUSH_S: Final = 60.0
+_FLUSH_S, _LAST_FLUSH_S = 60.0, 5.0
 _ROUND_S: Final = (0.05, 0.4)
 _ABORTED_SHARE: Final = 0.3
 _TOMBSTONE_SHARE: Final = 0.25
@@ -159,7 +159,10 @@ class Writer:
             else:
                 self._write(self._producer, some)
         except KafkaException:
-            # Its broker died under it, or it was fenced; nobody knows of these records.
+            # Its broker died under it, it was fenced, or a partition is too new for it. What it
+            # has is sent, or nobody would know of these records.
+            if self._producer is not None and not self._transactional:
+                self._producer.flush(_LAST_FLUSH_S)
             doubt([sent for sent in some if sent.fate is Fate.PENDING])
             self._producer = None
 
