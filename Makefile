@@ -31,13 +31,20 @@ unit: $(STAMP)
 soak: SEED := $(if $(SEED),$(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 soak: ROUNDS ?= 10
 soak: LARGER := $(shell grep -l in_soak tests/cluster/test_*.py tests/spark/test_*.py tests/unit/api/test_*.py)
+# With OPS it is the campaign of tests/campaign alone, as bench/results/soak has it; ADD=1 keeps the next piece there.
+ifdef OPS
+soak: $(STAMP)  ## random operations on two clusters of three brokers: make soak OPS=200 [SEED=4711] [ADD=1] [BROKERS=1] [SPARK=1]
+	$(BIN)/python -m tests.campaign --seed $(SEED) --ops $(OPS) --brokers $(or $(BROKERS),3) $(if $(SPARK),--spark) $(if $(ADD),--add bench/results/soak/seed-$(SEED).json)
+else
 soak: $(STAMP)  ## a hunt by new examples and new moments of a kill: make soak [ROUNDS=50] [SEED=4711]
 	@echo "SEED=$(SEED) ROUNDS=$(ROUNDS)"
 	$(BIN)/pytest -q -n 2 --hypothesis-profile random --hypothesis-seed $(SEED) tests/property
 	HELIOGRAPH_CRASH_SEED=$(SEED) HELIOGRAPH_CRASH_ROUNDS=$(ROUNDS) $(BIN)/pytest -q tests/crash/test_kills.py tests/soak
 	HELIOGRAPH_SOAK=1 HELIOGRAPH_SIM_SEED=$(SEED) $(BIN)/pytest -q tests/sim
 	HELIOGRAPH_SOAK=1 $(BIN)/pytest -q --hypothesis-profile random --hypothesis-seed $(SEED) $(LARGER)
+	$(BIN)/python -m tests.campaign --seed $(SEED) --ops 100
 	@echo "passed with SEED=$(SEED) ROUNDS=$(ROUNDS)"
+endif
 
 fuzz: MINUTES ?= 60
 fuzz: $(STAMP)  ## the REST API of a real driver meets anything: make fuzz [MINUTES=60] [SEED=4711] [ADD=1]

@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 _LONG: Final = (
+    "campaign/test_campaign.py",
     "cluster/test_takeover.py",
     "crash/test_kills.py",
     "cluster/test_link_faults.py",
