@@ -269,8 +269,8 @@ def _file(scene: Scene, clusters: Mapping[str, LocalCluster], folder: Path) -> P
     return write_config(
         folder / "mm2.properties",
         clusters,
-        # Groups are followed once nobody writes any more, and each by one flow: one that is followed
-        # all the way round a mesh is moved forward where it stands (docs/GUARANTEES.md).
+        # Groups are followed once nobody writes any more, and each by one flow: one that is
+        # followed all the way round a mesh is moved forward where it stands (docs/GUARANTEES.md).
         {flow: {**rules, "groups": f"moves-{flow.replace('->', '-')}-.*"} for flow in scene.flows},
         top={**top, "checkpoints.topic.replication.factor": "1"},
     )
