@@ -257,8 +257,6 @@ def _file(scene: Scene, clusters: Mapping[str, LocalCluster], folder: Path) -> P
         "replication.policy.class": IDENTITY_POLICY,
         "topics": TOPIC,
         "loop.prevention": scene.prevention,
-        # Groups are followed once nobody writes any more.
-        "groups": "moves-.*",
         "emit.checkpoints.enabled": "true",
         "emit.checkpoints.interval.seconds": "2",
         "sync.group.offsets.enabled": "true",
@@ -271,7 +269,9 @@ def _file(scene: Scene, clusters: Mapping[str, LocalCluster], folder: Path) -> P
     return write_config(
         folder / "mm2.properties",
         clusters,
-        dict.fromkeys(scene.flows, rules),
+        # Groups are followed once nobody writes any more, and each by one flow: one that is
+        # followed all the way round a mesh is moved forward where it stands (docs/GUARANTEES.md).
+        {flow: {**rules, "groups": f"moves-{flow.replace('->', '-')}-.*"} for flow in scene.flows},
         top={**top, "checkpoints.topic.replication.factor": "1"},
     )
 

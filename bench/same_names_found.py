@@ -105,6 +105,9 @@ class Found:
     third_party: list[str] = field(default_factory=list)
     """Skipped records of a cluster that is neither of the two: a limit that the docs name."""
     read_again_needlessly: list[str] = field(default_factory=list)
+    read_again_at_end: list[str] = field(default_factory=list)
+    """The same of groups that have read all the flow brought: they go on behind its last record,
+    whatever others wrote behind that."""
     not_synced: list[str] = field(default_factory=list)
 
     @property
@@ -277,7 +280,19 @@ def _judge(
     needless = list(itertools.takewhile(lambda rec: rec.value not in unread, behind))
     if needless:
         first = [rec.value for rec in needless[:3]]
-        found.read_again_needlessly.append(f"{where}: {len(needless)} records, {first}")
+        said = f"{where}: {len(needless)} records, {first}"
+        origins = {(value or b"").decode().partition(".")[0] for value in unread}
+        if origins & _carried(scene, flow):
+            found.read_again_needlessly.append(said)
+        else:
+            found.read_again_at_end.append(said)
+
+
+def _carried(scene: Scene, flow: str) -> set[str]:
+    """Where the records began that the flow brings."""
+    source, _, target = flow.partition("->")
+    is_middle = scene.name == "chain" and source == scene.aliases[1]
+    return set(scene.aliases) - {target} if is_middle else {source}
 
 
 def _await_sync(

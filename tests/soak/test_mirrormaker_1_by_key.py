@@ -35,7 +35,7 @@ def java_partitions(cluster: LocalCluster, topic: str) -> dict[bytes, int]:
     return found
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(400)
 def test_a_pipeline_goes_on_where_the_group_committed_and_puts_records_where_their_key_says(
     pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
 ) -> None:
@@ -71,8 +71,8 @@ def test_a_pipeline_goes_on_where_the_group_committed_and_puts_records_where_the
     with running_mirror(file) as run:
         wait_until(
             lambda: sum(end_offsets(target, name).values()) >= len(wanted),
-            f"all rows\n{run.last_words}",
-            timeout_s=120,
+            "all rows",
+            timeout_s=240,
         )
         assert run.stop() == 0
 
