@@ -17,6 +17,9 @@ from typing import Final
 
 import pytest
 
+from heliograph.config.load import load_config
+from heliograph.groups.checkpoints_topic import read_checkpoints
+from heliograph.model import ClusterAlias, FlowId, TopicName
 from heliograph_tools.localkafka.cluster import ClusterSpec, LocalCluster, local_clusters
 from tests.kit.block_index import PLAYED
 from tests.kit.clusters import FAST_START
@@ -37,7 +40,6 @@ refresh.topics.interval.seconds = 1
 _RECORDS: Final = {"orders": 3_000, "payments": 600}
 _PARTITIONS: Final = {"orders": 3, "payments": 1}
 _WAY_BACK: Final = "B->A.enabled = true\n"
-_DRY_RUN: Final = "heliograph failover mm2.properties --flow 'A->B' --dry-run"
 _SAMPLE: Final = "heliograph transform mm2.properties --topic orders --sample 2"
 _FUNCTIONS: Final = {
     "sketched": "# my_transforms.py",
@@ -149,8 +151,8 @@ def test_the_loss_of_the_primary(lab: Lab) -> None:
     commit(clusters["A"], "billing", "orders", {0: 600, 1: 1_000, 2: 1_000})
     run = lab.start()
     ends = end_offsets(clusters["A"], "orders")
-    waiting = f" {sum(ends.values()) - 2_600:,} "
-    wait_until(lambda: waiting in lab.type(_DRY_RUN)[1], "a checkpoint of billing", timeout_s=60)
+    wait_until(lambda: end_offsets(clusters["B"], "orders") == ends, "all of orders on B")
+    wait_until(lambda: checkpointed(lab, "billing") == {600, 1_000}, "a checkpoint", timeout_s=60)
 
     run.send_signal(signal.SIGSTOP)  # held up while the last records come and A dies
     for _ in range(2):  # the first answers the fetches that wait on A
@@ -194,6 +196,14 @@ def test_the_loss_of_the_primary(lab: Lab) -> None:
 
     test = "tests/cluster/test_guides.py::test_the_loss_of_the_primary"
     assert_all_played(test, guide, drill)
+
+
+def checkpointed(lab: Lab, group: str) -> set[int]:
+    """Offsets of the source that the last checkpoints have."""
+    flow = FlowId(source=ClusterAlias("A"), target=ClusterAlias("B"))
+    target = load_config(lab.file).target_of(flow)
+    found = read_checkpoints(target, TopicName("A.checkpoints.internal")).checkpoints
+    return {each.upstream_offset for (of, _), each in found.items() if of == group}
 
 
 def test_a_mirror_from_python(lab: Lab, tmp_path: Path) -> None:
