@@ -57,6 +57,9 @@ def held_folder(order: FaultyOrder) -> Path:
 
 def main(order: FaultyOrder) -> None:
     spark_settings = {"spark.sql.shuffle.partitions": str(order.shuffle_partitions)}
+    if order.master.startswith("spark://"):
+        # What workers of `standalone` have room for.
+        spark_settings["spark.executor.memory"] = "512m"
     hold = partial(_hold, str(held_folder(order)), order.holds)
     if order.holds:
         probe.install(hold)
