@@ -1,6 +1,7 @@
 """What the driver measures now and then, besides what slots report. Runs on the driver, blocking.
 
-Each question is asked again after a while of its own; what was answered last counts meanwhile. What
+Each question is asked again after a while of its own, on a thread that no look waits for: alarms
+must not come late because a cluster does not answer. What was answered last counts meanwhile. What
 cannot be asked is not known, and is no error of the flow: an alarm that is about it stays as it is.
 """
 
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
@@ -20,9 +23,10 @@ from heliograph.broker.log import read_batches
 from heliograph.broker.log_dirs import partition_bytes
 from heliograph.broker.quorum import controller_clock
 from heliograph.broker.transactions import transactional_ids
+from heliograph.broker.view import TopicSetting
 from heliograph.clock import monotonic_s
 from heliograph.config.schema import ClusterConfig, MirrorConfig
-from heliograph.errors import MirrorError
+from heliograph.errors import MirrorError, NotAuthorised
 from heliograph.health.certificates import certificates_of
 from heliograph.health.horizons import Horizon, horizon_of
 from heliograph.health.sight import Certificate
@@ -45,6 +49,8 @@ _WRITERS_MAX: Final = 5
 _ID_CHARS_MAX: Final = 60
 _CLOCKS_S: Final = 300.0
 _CLOCK_TRIES: Final = 3
+_WAIT_S_MAX: Final = 0.5
+"""For an answer, at the look that asks; later looks take it when it is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +60,41 @@ class LedgerSeen:
     """How far the clock of the ledger's broker is ahead of this driver's."""
 
 
+Settings = Mapping[TopicName, Mapping[str, TopicSetting] | NotAuthorised]
 Clocks = Mapping[ClusterAlias, float | None]
 """By cluster, how many seconds its clock is ahead of the driver's; None where it is not told."""
+
+
+class _Asking(Generic[T]):
+    """One question at a time, on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._asking: Future[T] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._asking is not None
+
+    def ask(self, question: Callable[[], T]) -> None:
+        """Waits for a moment: most clusters answer at once."""
+        asking = self._asking = Future[T]()
+
+        def run() -> None:
+            try:
+                asking.set_result(question())
+            except Exception as exc:  # noqa: BLE001 - raised where the answer is taken
+                asking.set_exception(exc)
+
+        threading.Thread(target=run, name="probe", daemon=True).start()
+        wait([asking], _WAIT_S_MAX)
+
+    def taken(self) -> T | None:
+        """The answer, once; None while there is none. Raises what the question raised."""
+        asking = self._asking
+        if asking is None or not asking.done():
+            return None
+        self._asking = None
+        return asking.result()
 
 
 class _Asked(Generic[T]):
@@ -64,15 +103,18 @@ class _Asked(Generic[T]):
     def __init__(self, every_s: float, nothing: T) -> None:
         self._every_s, self._nothing, self._answer = every_s, nothing, nothing
         self._due_s = float("-inf")
+        self._asking = _Asking[T]()
 
     def get(self, ask: Callable[[], T]) -> T:
-        if monotonic_s() >= self._due_s:
-            try:
-                self._answer = ask()
-            except MirrorError as exc:
-                log.debug("not measured: %s", exc)
-                self._answer = self._nothing
-            self._due_s = monotonic_s() + self._every_s
+        if not self._asking.is_open and monotonic_s() >= self._due_s:
+            self._asking.ask(ask)
+        try:
+            found = self._asking.taken()
+        except MirrorError as exc:
+            log.debug("not measured: %s", exc)
+            found = self._nothing
+        if found is not None:
+            self._answer, self._due_s = found, monotonic_s() + self._every_s
         return self._answer
 
 
@@ -88,6 +130,7 @@ class Probes:
         self._clocks = _Asked[Clocks](_CLOCKS_S, dict.fromkeys((flow.source, flow.target)))
         self._certificates = _Asked[tuple[Certificate, ...]](_HOUR_S, ())
         self._horizons: dict[TopicName, tuple[float, Horizon | None]] = {}
+        self._settings = _Asking[Settings]()
 
     def ledger(self) -> LedgerSeen:
         """Its size, and the clock of its broker."""
@@ -115,17 +158,23 @@ class Probes:
         ages = {name: self._horizons.get(name, (0.0, None))[0] for name in wanted}
         due = sorted((again_s, name) for name, again_s in ages.items() if again_s < now_s)
         asked = [name for _, name in due[:_TOPICS_AT_ONCE]]
-        if asked:
-            again_s = now_s + _HORIZON_S
-            self._horizons |= dict.fromkeys(asked, (again_s, None))
-            try:
-                admin = self._clients.admin(self._clients.source(self._flow))
-                for name, settings in admin.topic_configs(asked).items():
-                    if isinstance(settings, Mapping):
-                        self._horizons[name] = (again_s, horizon_of(settings))
-            except MirrorError as exc:
-                log.debug("%s: retention is not known: %s", self._flow, exc)
+        if asked and not self._settings.is_open:
+            self._horizons |= dict.fromkeys(asked, (now_s + _HORIZON_S, None))
+            self._settings.ask(lambda: self._told_settings(asked))
+        try:
+            told = self._settings.taken() or {}
+        except MirrorError as exc:
+            log.debug("%s: retention is not known: %s", self._flow, exc)
+            told = {}
+        self._horizons |= {
+            name: (now_s + _HORIZON_S, horizon_of(settings))
+            for name, settings in told.items()
+            if isinstance(settings, Mapping)
+        }
         return {name: self._horizons.get(name, (0.0, None))[1] for name in wanted}
+
+    def _told_settings(self, topics: list[TopicName]) -> Settings:
+        return self._clients.admin(self._clients.source(self._flow)).topic_configs(topics)
 
     def writers(self, partitions: Iterable[TopicPartition], own: int | None) -> str:
         """Producers of target partitions that are not this flow's, in words. A broker keeps no

@@ -6,6 +6,7 @@ import datetime
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -29,6 +30,7 @@ from heliograph.ledger.entries import LeaseEntry, MemoEntry
 from heliograph.ledger.entry_codec import encode
 from heliograph.model import ClusterAlias, TopicName
 from heliograph.wire.batch import parse_header
+from tests.kit.topics import wait_until
 from tests.unit.health.sights import AB, FLOW
 
 ME, YOU = "a" * 32, "b" * 32
@@ -186,3 +188,30 @@ def test_what_is_no_certificate_has_no_end(tmp_path: Path, text: bytes) -> None:
     config = MirrorConfig(clusters=clusters, pairs=(FLOW,), api=api)
 
     assert certificates_of(config, AB) == ()
+
+
+def test_a_cluster_that_does_not_answer_holds_up_no_look_and_is_not_asked_twice_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers, asked = threading.Event(), list[list[TopicName]]()
+
+    def held(_: object, topics: list[TopicName]) -> dict[TopicName, dict[str, str]]:
+        asked.append(topics)
+        assert answers.wait(60)
+        return {name: {} for name in topics}
+
+    monkeypatch.setattr(Probes, "_told_settings", held)
+    monkeypatch.setattr(probes, "horizon_of", lambda _: Horizon())
+    config = MirrorConfig(clusters={}, pairs=(FLOW,))
+    seen = Probes(config, AB, Clients(config), author=ME)
+    orders, logs = TopicName("orders"), TopicName("logs")
+
+    began_s = time.monotonic()
+    first, second = seen.horizons([orders]), seen.horizons([orders, logs])
+    waited_s = time.monotonic() - began_s
+    answers.set()
+    wait_until(lambda: seen.horizons([orders])[orders] is not None, "the answer")
+
+    assert waited_s < 10
+    assert (first, second) == ({orders: None}, {orders: None, logs: None})
+    assert asked == [[orders]]
