@@ -1,13 +1,14 @@
 """The copying code against two clusters in memory, with a clock and a schedule of its own.
 
 What runs is the real thing: `copy.shuttle` with all below it, the ledger's store and writer,
-`broker.cluster`, the driver's `begin_lanes_at`. Replaced is only what it waits for: the event loop
+`broker.cluster`, the driver's `decide_starts`. Replaced is only what it waits for: the event loop
 (`loop`: time is a number, a process can be killed or frozen between any two callbacks), the
 network (`net`: every request and every answer moves when the schedule says so, a connection may end
 before or after what it carried took effect) and the brokers (`tests.kit.fake_brokers`, `fake_log`:
 leaders and epochs, high watermark against log end, sequences and the last five batches, producers
 that are forgotten, transactions, fetch sessions, retention, compaction; what they claim of brokers
-is played against a real one by `tests/cluster/test_fake_cluster.py`).
+is played against real ones by `tests/cluster/test_fake_cluster.py` and, where that takes two of
+them or one that soon forgets, `tests/soak/test_fake_brokers.py`; not so unclean elections).
 
 A step is one thing that happens: a request arrives, an answer arrives, followers catch up, time
 passes, a client writes, a slot dies (`actions`). Each episode draws which kinds happen in it. After
