@@ -243,12 +243,14 @@ class Awaited(StrEnum):
     TARGET = "target answer"
     LEDGER = "ledger write"
     ROOM = "room in the slot"
+    PLACE = "its place"
 
 
 _AWAITED_WORDS: Final = {
     Awaited.SOURCE: "a fetch from the source is not answered",
     Awaited.TARGET: "what was sent to the target is not acknowledged",
     Awaited.LEDGER: "batches wait for a write to the ledger that is not acknowledged",
+    Awaited.PLACE: "target, ledger or source have not told where the lane goes on",
     Awaited.ROOM: "nothing is fetched until the target has taken more of what the slot keeps",
 }
 
@@ -269,7 +271,7 @@ class Waiting:
     @property
     def hides_source(self) -> bool:
         """Whether nobody knows how far the source's log goes by now."""
-        return self.awaited in (Awaited.SOURCE, Awaited.ROOM)
+        return self.awaited in (Awaited.SOURCE, Awaited.ROOM, Awaited.PLACE)
 
 
 LaneState = Starting | Copying | Idle | Waiting | Paused | Stalled

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -34,27 +36,25 @@ def main() -> int:
     if asked.prefix is not None:
         plan = plan.prefix(asked.prefix)
     print(f"SEED={plan.seed} OPS={len(plan.operations)} from {start}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="campaign-") as temporary:
-        folder = asked.out or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "journal.jsonl"
-        path.unlink(missing_ok=True)
-        journal = Journal(path)
-        pace = Pace(
-            pause_s=asked.pause, quiet_every=asked.quiet_every, minutes_max=asked.minutes_max
-        )
-        try:
-            played = play(plan, size, pace, folder, journal)
-        finally:
-            journal.close()
-        if asked.add is not None:
-            add_piece(asked.add, played, start, size, read_journal(path))
+    folder = asked.out or Path(tempfile.mkdtemp(prefix="campaign-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"journal and logs: {folder}", flush=True)
+    path = folder / "journal.jsonl"
+    path.unlink(missing_ok=True)
+    pace = Pace(pause_s=asked.pause, quiet_every=asked.quiet_every, minutes_max=asked.minutes_max)
+    with closing(Journal(path)) as journal:
+        played = play(plan, size, pace, folder, journal)
+    if asked.add is not None:
+        add_piece(asked.add, played, start, size, read_journal(path))
     print(
         f"{played.operations} operations in {played.seconds:.0f} s, {played.records:,} records "
         f"written, {played.mirrored:,} seen on the other side, {played.places} places of groups"
     )
     for finding in played.findings:
         print(finding)
+    if asked.out is None and not played.findings:
+        # One that found something, or failed itself, is kept to be read.
+        shutil.rmtree(folder)
     return 1 if played.findings else 0
 
 

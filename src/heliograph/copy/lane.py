@@ -343,7 +343,7 @@ class CarriedLane:
         if waits is not None:
             return waits
         if isinstance(self.phase, Resuming) or self.source_seen.end_offset < 0:
-            return Starting()
+            return self.waiting or Starting()
         if self.waiting is not None:
             return self.waiting
         next_offset = self.reached.source_next_offset

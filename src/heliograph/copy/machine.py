@@ -223,6 +223,7 @@ class LaneMachine:
     def _enter(self, lane: CarriedLane, phase: LanePhase) -> None:
         left = lane.running
         lane.enter(phase)
+        self._slot.asked.pop(lane, None)
         if left is not None:
             self.sources.detach(lane)
             if lane.running is not left:

@@ -87,7 +87,7 @@ class Shuttle:
         self._lanes: dict[LaneId, CarriedLane] = {}
         self._slot = Slot(bytes_max)
         self._machine = LaneMachine(self._slot)
-        self._silences = Silences(self._machine.sources, self._machine.targets, self._slot.room)
+        self._silences = Silences(self._machine.sources, self._machine.targets, self._slot)
         self._head_interval_s = head_interval_s
         self._merging: set[FlowId] = set()
         self._unwritable: set[Flow] = set()

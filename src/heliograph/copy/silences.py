@@ -15,7 +15,7 @@ from heliograph.clock import monotonic_s, now_ms
 from heliograph.copy.flow import Flow
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.phases import Running, StreamKey
-from heliograph.copy.room import Room
+from heliograph.copy.slot import Slot
 from heliograph.copy.sources import SourceSide
 from heliograph.copy.targets import TargetSide
 from heliograph.model import Awaited, Waiting
@@ -32,18 +32,21 @@ class _Overdue:
     fetches: Mapping[CarriedLane, float]
     appends: Mapping[StreamKey, float]
     writes: Mapping[Flow, float]
+    places: Mapping[CarriedLane, float]
     lacks_room: bool
     at_s: float
 
     @property
     def is_nothing(self) -> bool:
-        return not (self.fetches or self.appends or self.writes or self.lacks_room)
+        known = self.fetches or self.appends or self.writes or self.places
+        return not (known or self.lacks_room)
 
     def of(self, lane: CarriedLane) -> tuple[Awaited, float] | None:
         """Whom the lane waits for, and since when."""
         running = lane.running
         if running is None:
-            return None
+            since_s = self.places.get(lane)
+            return None if since_s is None else (Awaited.PLACE, since_s)
         if not lane.is_drained:
             awaited, since_s = self._on_its_way(lane, running)
         elif lane.retiring:
@@ -68,10 +71,10 @@ class _Overdue:
 class Silences:
     """Owned by the shuttle, in its event loop."""
 
-    def __init__(self, sources: SourceSide, targets: TargetSide, room: Room) -> None:
+    def __init__(self, sources: SourceSide, targets: TargetSide, slot: Slot) -> None:
         self._sources = sources
         self._targets = targets
-        self._room = room
+        self._slot = slot
         self._showed = False
         """Whether a lane waited at the last look."""
 
@@ -82,7 +85,8 @@ class Silences:
             fetches=self._sources.overdue(at_s),
             appends=self._targets.overdue(at_s),
             writes=dict(_writes_overdue(flows, at_s)),
-            lacks_room=self._room.is_short,
+            places=dict(_places_overdue(self._slot.asked, at_s)),
+            lacks_room=self._slot.room.is_short,
             at_s=at_s,
         )
         if overdue.is_nothing and not self._showed:
@@ -98,6 +102,12 @@ class Silences:
                 awaited, since_s = found
                 since_ms = now_ms() - int(1000 * (at_s - since_s))
                 lane.waiting, lane.unreported = Waiting(awaited=awaited, since_ms=since_ms), True
+
+
+def _places_overdue(
+    asked: Mapping[CarriedLane, float], at_s: float
+) -> Iterable[tuple[CarriedLane, float]]:
+    return ((lane, since_s) for lane, since_s in asked.items() if at_s - since_s > _OVERDUE_S)
 
 
 def _writes_overdue(flows: Iterable[Flow], at_s: float) -> Iterable[tuple[Flow, float]]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from heliograph.clock import monotonic_s
 from heliograph.copy.lane import CarriedLane
 from heliograph.copy.room import Room
 from heliograph.model import FlowId
@@ -25,6 +26,8 @@ class Slot:
         self.closed = asyncio.Event()
         self.tasks: set[asyncio.Task[None]] = set()
         self.bug: BaseException | None = None
+        self.asked: dict[CarriedLane, float] = {}
+        """Lanes that have yet to hear where they go on, and since when."""
         self._lookups: defaultdict[FlowId, set[CarriedLane]] = defaultdict(set)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -39,6 +42,7 @@ class Slot:
     def look_up(self, lane: CarriedLane) -> None:
         """Have the lane's log asked where it goes on, together with its flow's other lanes."""
         self._lookups[lane.spec.id.flow].add(lane)
+        self.asked[lane] = monotonic_s()
         self.lookups_due.set()
 
     def take_lookups(self) -> dict[FlowId, set[CarriedLane]]:

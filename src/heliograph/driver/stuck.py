@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from heliograph.model import (
+    Awaited,
     Copying,
     FlowId,
     Idle,
@@ -22,6 +23,7 @@ from heliograph.model import (
     Stalled,
     StallReason,
     Starting,
+    Waiting,
 )
 from heliograph.words import in_words
 
@@ -185,7 +187,7 @@ def _slow_flows(
 
 def _should_go_on(at: LaneProgress) -> bool:
     match at.state:
-        case Starting():
+        case Starting() | Waiting(awaited=Awaited.PLACE):
             return True
         case Copying():
             return bool(at.lag_records)

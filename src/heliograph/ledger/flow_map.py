@@ -16,12 +16,14 @@ from heliograph.ledger.service import LedgerService
 from heliograph.ledger.translate import LaneEnd, OffsetMap, Translated, translated
 from heliograph.ledger.view import LedgerView
 from heliograph.model import (
+    Awaited,
     LaneId,
     LaneProgress,
     Stalled,
     StallReason,
     Starting,
     TopicPartition,
+    Waiting,
 )
 from heliograph.topics.naming import NamingPolicy, naming_policy
 
@@ -109,6 +111,10 @@ def _has_map(at: LaneProgress) -> bool:
     if isinstance(at.state, Stalled) and at.state.reason is StallReason.TOPIC_RECREATED:
         # Offsets of the new source topic are not those the map was made of.
         return False
+    if isinstance(at.state, Waiting):
+        # One that still starts, and has been at it for long.
+        begins = at.state.awaited is Awaited.PLACE or at.source_end_offset < 0
+        return not begins and at.target_next_offset >= 0
     return not isinstance(at.state, Starting) and at.target_next_offset >= 0
 
 

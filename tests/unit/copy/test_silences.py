@@ -10,7 +10,7 @@ from heliograph.broker.round_trip import RoundTrip
 from heliograph.clock import monotonic_s, now_ms
 from heliograph.copy.fetch_streams import FetchStreams
 from heliograph.copy.lane import CarriedLane
-from heliograph.copy.phases import Running, StreamKey
+from heliograph.copy.phases import Resuming, Running, StreamKey
 from heliograph.copy.room import Room
 from heliograph.copy.silences import Silences
 from heliograph.ledger.runs import Run
@@ -27,13 +27,14 @@ class Sides:
     def __init__(self) -> None:
         self.fetches: dict[CarriedLane, float] = {}
         self.appends: dict[StreamKey, float] = {}
-        self.room = Room(1_000)
+        self.slot = QuietSlot()
+        self.room = self.slot.room = Room(1_000)
         self.lane = carried_lane()
         self.running: Running = running_at(self.lane)
         self.lane.enter(self.running)
         self.running.append_stream = STREAM
         self.lane.source_seen.end_offset = 0
-        self._silences = Silences(_Said(self.fetches), _Said(self.appends), self.room)  # type: ignore[arg-type]
+        self._silences = Silences(_Said(self.fetches), _Said(self.appends), self.slot)  # type: ignore[arg-type]
 
     def look(self) -> str:
         self.lane.unreported = False
@@ -100,6 +101,31 @@ def test_batches_that_wait_for_the_ledger_say_so_while_its_write_is_overdue() ->
     shown.append(sides.look())
 
     assert shown == ["copying", "copying", "waiting: ledger write", "copying"]
+
+
+def test_a_lane_that_is_not_told_where_it_goes_on_says_so_until_it_is() -> None:
+    sides = Sides()
+    sides.lane.enter(Resuming())
+    sides.slot.look_up(sides.lane)
+    shown = [sides.look()]
+    sides.slot.asked[sides.lane] -= 6
+    shown += [sides.look(), sides.look()]
+    lag = sides.lane.progress().lag_records
+    del sides.slot.asked[sides.lane]
+    shown.append(sides.look())
+
+    assert shown == ["starting", "waiting: its place", "waiting: its place", "starting"]
+    assert lag is None
+
+
+def test_a_lane_whose_first_fetch_is_overdue_waits_for_the_source() -> None:
+    sides = Sides()
+    sides.lane.source_seen.end_offset = -1
+    shown = [sides.look()]
+    sides.fetches[sides.lane] = monotonic_s() - 9
+    shown.append(sides.look())
+
+    assert shown == ["starting", "waiting: source answer"]
 
 
 def test_a_lane_that_is_not_fetched_for_want_of_room_does_not_say_that_it_is_idle() -> None:

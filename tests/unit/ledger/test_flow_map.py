@@ -14,6 +14,7 @@ from heliograph.ledger.service import LedgerService
 from heliograph.ledger.translate import Exact
 from heliograph.ledger.view import LedgerView
 from heliograph.model import (
+    Awaited,
     ClusterAlias,
     Copying,
     FlowId,
@@ -25,6 +26,7 @@ from heliograph.model import (
     Starting,
     TopicName,
     TopicPartition,
+    Waiting,
 )
 from tests.kit.entries import start_entry
 
@@ -69,8 +71,19 @@ def _stalled(reason: StallReason) -> Stalled:
         (_at(_stalled(StallReason.TOPIC_RECREATED)), False),
         (_at(_stalled(StallReason.NOT_AUTHORISED), target_next_offset=-1), False),
         (_at(Starting()), False),
+        (_at(Waiting(awaited=Awaited.PLACE, since_ms=1)), False),
+        (replace(_at(Waiting(awaited=Awaited.SOURCE, since_ms=1)), source_end_offset=-1), False),
+        (_at(Waiting(awaited=Awaited.SOURCE, since_ms=1)), True),
     ],
-    ids=["overrun", "source recreated", "never placed", "starting"],
+    ids=[
+        "overrun",
+        "source recreated",
+        "never placed",
+        "starting",
+        "not told its place",
+        "waits for its first fetch",
+        "waits for another fetch",
+    ],
 )
 def test_a_lane_whose_place_or_source_topic_is_another_translates_nothing(
     at: LaneProgress, has_map: bool
