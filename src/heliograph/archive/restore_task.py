@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from heliograph.archive.reading import ArchivedPartition, rows_of
 from heliograph.broker.cluster import EARLIEST, LATEST, Cluster, open_cluster
 from heliograph.broker.seed import seed
+from heliograph.clock import now_ms
 from heliograph.errors import ArchiveRefused, BrokerError, MirrorError
 from heliograph.model import OffsetRange, TopicPartition
 from heliograph.pipeline.direct import DirectAppender, DirectPacker
@@ -60,7 +61,7 @@ def _restored(order: RestoreOrder, unit: RestorePart) -> Restored:
         start = replace(start, offset=max(start.offset, first))
     appender = DirectAppender(order.cluster, unit.stamp, {start.target: start})
     try:
-        packer = DirectPacker(order.topics, 0, appender, at_ms=0)
+        packer = DirectPacker(order.topics, 0, appender, at_ms=now_ms())
         for rows in rows_of(Folder(order.folder), unit.part):
             packer.add(rows)
         packer.seal_all()
