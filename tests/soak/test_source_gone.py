@@ -1,4 +1,4 @@
-"""A source that is gone: metrics, API and page stay up, and say what they do not know.
+"""A source that is gone, a cluster that is slow: metrics, API and page stay up, and are true.
 
 The mirror reaches its source through a proxy; producers do not, so what is told can be wrong.
 """
@@ -27,6 +27,9 @@ from tests.kit.runs import WITHOUT_SPARK, MirrorRun, mirror_runs
 from tests.kit.topics import wait_until
 
 _ANSWER_S_MAX = 5.0
+_LOOKED_S_MAX = 2.0
+_DELAY_MS = 500
+"""Each way: a request and its answer take a second."""
 _NOTICED_S = 60.0
 _QUICK = {
     "alarms.interval.seconds": "1",
@@ -174,3 +177,59 @@ def test_metrics_api_and_page_stay_up_and_say_what_they_do_not_know(
     assert "unknown" in row[0]
     assert "ready" not in cutover
     assert slowest_s < _ANSWER_S_MAX
+
+
+@pytest.mark.parametrize("slow", ["source", "target"])
+def test_a_cluster_that_answers_slowly_holds_up_no_one_who_looks(
+    slow: str, pair: dict[str, LocalCluster], topic: TopicNames, tmp_path: Path
+) -> None:
+    with TcpProxy() as proxy, source_behind(proxy, tmp_path) as behind, mirror_runs() as runs:
+        clusters = {"source": pair["A"], "target": pair["B"]} | {slow: behind}
+        source, target = clusters["source"], clusters["target"]
+        name = lasting_topic(source, topic("slow"))
+        number = name.rpartition("-")[2]
+        alias, other = f"slow{number}", f"far{number}"
+        flow = f"{alias}->{other}"
+        reached = {alias: source.bootstrap, other: target.bootstrap} | {
+            (alias if slow == "source" else other): behind.proxied_bootstrap
+        }
+        file = write_config(
+            tmp_path / "mm2.properties", reached, {flow: {"topics": name, **_QUICK}}
+        )
+        port_hold = PortHold()
+        seen = Seen(port_hold.port, name)
+        produce(source, name, numbered(30))
+        port_hold.close()
+        api = ("--slots", "1", "--api", f"127.0.0.1:{port_hold.port}")
+        run = MirrorRun(file, tmp_path / "run.log", *api, program=WITHOUT_SPARK)
+        runs.append(run)
+        run.await_copying()
+        way = route(file, (alias, source), (other, target))
+        way.await_records(name, 30)
+        notice(lambda: seen.lag() == [0.0], "a lag of nothing")
+        seen.text("/page/cutover")
+        seen.slowest_s = 0.0
+
+        proxy.delay_ms = _DELAY_MS
+        produce(source, name, numbered(20))
+        untrue = []
+        until_s = time.monotonic() + 20
+        while time.monotonic() < until_s:
+            copied, lag = seen.metric("heliograph_records_total"), seen.lag()
+            # As the slot heard it last; no series while the flow is not led.
+            if copied not in ([], [30.0], [50.0]) or any(value < 0 for value in lag):
+                untrue.append((copied, lag))
+            for path in ("/page/live", "/page/cutover", "/page/groups", "/v1/flows", "/v1/lanes"):
+                seen.text(path)
+            time.sleep(0.2)
+        slowest_s = seen.slowest_s
+        # A target as far away as this may outlast the lease, which is then said.
+        proxy.delay_ms = 0
+        notice(lambda: seen.metric("heliograph_records_total") == [50.0], "all records")
+        notice(lambda: seen.lag() == [0.0], "a lag of nothing")
+        notice(lambda: seen.flow()["verdict"] == "healthy", "a verdict")
+        notice(lambda: "<h4>" in seen.text("/page/cutover"), "what the clusters say")
+        run.stop()
+
+    assert untrue == []
+    assert slowest_s < _LOOKED_S_MAX
