@@ -1,7 +1,8 @@
 """Fifty operations of two fixed seeds; `make soak SEED=... OPS=...` has others, and more of them.
 
 On clusters of one broker each, with drivers whose slots are threads: six brokers and two Sparks are
-too much for a test session that shares two cores. `bench/results/soak` has larger ones.
+too much for a test session that shares two cores (both seeds here: 98 s of CPU, on a busy machine).
+`bench/results/soak` says what else was played.
 """
 
 from __future__ import annotations
