@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from heliograph.broker.cluster import LATEST, Cluster
 from heliograph.broker.log import fetch_once
 from heliograph.broker.seed import seed
+from heliograph.clock import now_ms
 from heliograph.errors import BrokerError
 from heliograph.model import ClusterAlias, OffsetRange
 from heliograph.wire.batch import SEQUENCES, Stamp, parse_header
@@ -266,6 +267,9 @@ class SimTransactions:
 async def transacting(script: Script, one: Transactions, other: Transactions) -> None:
     """What is open holds back what comes behind it, and an answer names what was aborted."""
     ours = Stamp(*await script.cluster.new_producer_id())
+    # The time of the transactions' records: a broker begins another segment behind much older ones,
+    # and an answer to a Fetch is of one.
+    script.at_ms = now_ms()
     await script.append("before all", ours, 0)
     await one.write()
     await script.append("behind what is open", ours, PER_BATCH)

@@ -77,8 +77,9 @@ class Script:
         return leader.broker if to < 0 else to
 
     async def until(self, is_so: Callable[[], Awaitable[bool]]) -> None:
-        while not await is_so():
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(30):
+            while not await is_so():
+                await asyncio.sleep(0.05)
 
     async def last_sequence(self, producer: Stamp) -> int:
         found = (await self.cluster.last_sequences([self.at], producer.producer_id))[self.at]
