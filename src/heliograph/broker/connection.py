@@ -366,9 +366,16 @@ class _Frames(asyncio.BufferedProtocol):
 
 
 class _Opening(AIOKafkaConnection):  # type: ignore[misc]
-    """Remembers what the broker says of the session."""
+    """Remembers what the broker says of the session, and goes at once where it fails."""
 
     session_s: float | None = None
+
+    def close(self, reason: Any = None, exc: Any = None) -> None:
+        writer = self._writer
+        super().close(reason, exc)
+        if writer is not None:
+            # TLS would wait for the peer's farewell, up to half a minute with the socket open.
+            writer.transport.abort()
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
         answer = super().send(request, expect_response)

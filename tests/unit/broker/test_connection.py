@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import ssl
 import struct
+import threading
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from kio.schema.list_offsets.v7 import request as offsets_request
@@ -17,6 +22,7 @@ from heliograph.broker.connection import Connection, open_connection
 from heliograph.broker.log import fetch_once
 from heliograph.errors import BrokerError, BrokerUnreachable, WireError
 from heliograph.model import ClusterAlias, TopicId, TopicName, TopicPartition
+from heliograph_tools.localkafka.certificates import write_certificates
 from tests.kit.small_server import (
     API_VERSIONS,
     Reply,
@@ -85,6 +91,36 @@ def test_a_server_that_accepts_and_is_silent_is_given_up_in_time() -> None:
 
     with pytest.raises(BrokerUnreachable, match="cluster A, broker 127"):
         asyncio.run(connect())
+
+
+def test_a_tls_connection_that_fails_as_it_opens_leaves_no_socket_behind(tmp_path: Path) -> None:
+    """Without an answer to its farewell TLS keeps the socket for half a minute, or for good where
+    the loop ends before that."""
+    files, accepted = write_certificates(tmp_path), list[socket.socket]()
+
+    def shake_hands(listener: socket.socket) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(files.broker)
+        accepted.append(context.wrap_socket(listener.accept()[0], server_side=True))
+
+    with (
+        warnings.catch_warnings(record=True) as warned,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        warnings.simplefilter("always")
+        server = threading.Thread(target=shake_hands, args=(listener,))
+        server.start()
+        trusting = ssl.create_default_context(cafile=str(files.authority))
+        settings = {"security_protocol": "SSL", "ssl_context": trusting}
+        port = listener.getsockname()[1]
+        with pytest.raises(BrokerUnreachable):
+            asyncio.run(open_connection("127.0.0.1", port, settings, cluster="A", timeout_s=1))
+        server.join()
+        gc.collect()
+    for each in accepted:
+        each.close()
+
+    assert [each for each in warned if issubclass(each.category, ResourceWarning)] == []
 
 
 def test_a_cluster_does_not_ask_again_on_a_connection_that_fell_silent() -> None:
